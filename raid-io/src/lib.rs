@@ -1,0 +1,1 @@
+//! Members, buffers, the driver loop.
