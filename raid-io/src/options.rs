@@ -1,0 +1,154 @@
+//! Options for making, opening and imitating arrays.
+
+use std::path::PathBuf;
+
+use crate::Level;
+
+/// Which machinery carries out member I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// io_uring where it is to be had, [`Backend::Blocking`] with one warning otherwise.
+    #[default]
+    Automatic,
+    /// One system call for each member I/O; works everywhere.
+    Blocking,
+    /// io_uring or an error.
+    IoUring,
+}
+
+/// How to make an array. `CreateOptions::new(level)` has mdadm's defaults.
+///
+/// ```
+/// use raid_io::{CreateOptions, Level};
+/// let mut options = CreateOptions::new(Level::Raid5);
+/// options.chunk_bytes = 64 << 10;
+/// options.member_bytes = Some(256 << 20); // missing members are made as sparse files
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CreateOptions {
+    /// The level; of each group, when there are several.
+    pub level: Level,
+    /// The layout by mdadm's name ("left-symmetric", "n2", "f2", "original"); `None`: the default.
+    pub layout: Option<String>,
+    /// The chunk size in bytes: a power of two, 4 KiB at least.
+    pub chunk_bytes: u32,
+    /// Groups of equal size that the members are divided into, in order. More than one makes a
+    /// striped set over the groups: RAID 50 is level 5 in groups, RAID 60 level 6.
+    pub groups: u32,
+    /// How much of each member to use; `None`: as much as the smallest has.
+    pub size_bytes: Option<u64>,
+    /// Missing members are made as sparse files of this size; `None`: they are an error.
+    pub member_bytes: Option<u64>,
+    /// Members to stand by.
+    pub spares: Vec<PathBuf>,
+    /// The array's name, as md stores it, 32 bytes at most.
+    pub name: String,
+    /// Take the members' contents for consistent already.
+    pub assume_clean: bool,
+    /// Overwrite members that look like somebody's data.
+    pub force: bool,
+    /// The array's identity; `None`: a random one.
+    pub uuid: Option<uuid::Uuid>,
+    /// How the new array is opened.
+    pub open: OpenOptions,
+}
+
+impl CreateOptions {
+    /// Returns mdadm's defaults for `level`: 512 KiB chunks, the level's default layout.
+    #[must_use]
+    pub fn new(level: Level) -> Self {
+        Self {
+            level,
+            layout: None,
+            chunk_bytes: 512 << 10,
+            groups: 1,
+            size_bytes: None,
+            member_bytes: None,
+            spares: Vec::new(),
+            name: String::new(),
+            assume_clean: false,
+            force: false,
+            uuid: None,
+            open: OpenOptions::default(),
+        }
+    }
+}
+
+/// How to open an array.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Open the members read-only, write nothing, take no lock that needs the right to write.
+    pub read_only: bool,
+    /// Start a dirty and degraded parity array, whose lost data may come back wrong.
+    pub force: bool,
+    /// The machinery of member I/O.
+    pub backend: Backend,
+    /// Use `O_DIRECT` where the file system has it.
+    pub direct: bool,
+    /// Requests that each queue carries at once.
+    pub request_count_max: u32,
+    /// Memory of each queue for the engine's own reads and parity.
+    pub scratch_bytes: u32,
+    /// Memory of each queue for [`Queue::buffer`](crate::Queue::buffer).
+    pub pool_bytes: u32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            force: false,
+            backend: Backend::Automatic,
+            direct: true,
+            request_count_max: 256,
+            scratch_bytes: 32 << 20,
+            pool_bytes: 16 << 20,
+        }
+    }
+}
+
+/// An array whose members are memory, for examples and tests.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemoryOptions {
+    /// The level; of each group, when there are several.
+    pub level: Level,
+    /// The layout by mdadm's name; `None`: the default.
+    pub layout: Option<String>,
+    /// Slots, in all groups together.
+    pub slot_count: u32,
+    /// Groups of equal size; see [`CreateOptions::groups`].
+    pub groups: u32,
+    /// The size of each member.
+    pub member_bytes: u64,
+    /// The chunk size in bytes.
+    pub chunk_bytes: u32,
+    /// The members' block size: 512 or 4096.
+    pub block_bytes: u32,
+    /// How the array is opened.
+    pub open: OpenOptions,
+}
+
+impl Default for MemoryOptions {
+    /// RAID 5 over three members of 4 MiB, 64 KiB chunks.
+    fn default() -> Self {
+        Self {
+            level: Level::Raid5,
+            layout: None,
+            slot_count: 3,
+            groups: 1,
+            member_bytes: 4 << 20,
+            chunk_bytes: 64 << 10,
+            block_bytes: 512,
+            open: OpenOptions {
+                request_count_max: 64,
+                scratch_bytes: 4 << 20,
+                pool_bytes: 1 << 20,
+                ..OpenOptions::default()
+            },
+        }
+    }
+}
