@@ -40,6 +40,12 @@ pub struct GroupStatus {
     pub uuid: String,
     /// Its level.
     pub level: String,
+    /// Its layout by mdadm's name, empty for levels that have none.
+    pub layout: String,
+    /// Its chunk size, zero for levels that have none.
+    pub chunk_bytes: u64,
+    /// Its size as an array of its own.
+    pub size_bytes: u64,
     /// Slots of a fully functional array.
     pub slot_count: u32,
     /// Slots that are not in sync.
@@ -73,6 +79,10 @@ pub struct MemberStatus {
     pub device: Option<(u32, u32)>,
     /// Read errors that were answered by regeneration.
     pub read_errors: u64,
+    /// Reads sent to it since the array was opened.
+    pub reads: u64,
+    /// Writes sent to it since the array was opened.
+    pub writes: u64,
 }
 
 /// Counters of the engine's work.
