@@ -1,1 +1,9 @@
+//! RAID as pure logic: geometry, parity, plans, the state of an array, and md's metadata.
+//!
+//! Nothing here does I/O or looks at a clock: time and entropy are arguments, effects are values.
+#![no_std]
+#![deny(unsafe_code)]
 
+extern crate alloc;
+
+pub mod md;
