@@ -5,5 +5,9 @@
 #![deny(unsafe_code)]
 
 extern crate alloc;
+// Only to ask the CPU what it has.
+#[cfg(feature = "std")]
+extern crate std;
 
 pub mod md;
+pub mod parity;
