@@ -9,5 +9,8 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod geometry;
+pub mod layout;
 pub mod md;
 pub mod parity;
+pub mod slots;
