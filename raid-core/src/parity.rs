@@ -21,6 +21,9 @@ mod gf;
 #[allow(unsafe_code, reason = "calls of functions that need what the CPU was found to have")]
 mod kernel;
 mod naive;
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code, reason = "intrinsics")]
+mod neon;
 #[allow(unsafe_code, reason = "walks over slices that were checked once for all")]
 mod operations;
 #[allow(unsafe_code, reason = "loads and stores of words")]

@@ -1,5 +1,7 @@
 //! The table that a kernel is, the list of all of them, and the checked way to call one.
 
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 use super::{naive, portable};
@@ -90,7 +92,19 @@ pub(super) use kernel_table;
 /// All kernels of this architecture, the best first.
 static TABLES: &[&Table] = &[
     #[cfg(target_arch = "x86_64")]
+    &x86::avx512_gfni::TABLE,
+    #[cfg(target_arch = "x86_64")]
+    &x86::avx512::TABLE,
+    #[cfg(target_arch = "x86_64")]
+    &x86::avx2_gfni::TABLE,
+    #[cfg(target_arch = "x86_64")]
     &x86::avx2::TABLE,
+    #[cfg(target_arch = "x86_64")]
+    &x86::ssse3::TABLE,
+    #[cfg(target_arch = "x86_64")]
+    &x86::sse2::TABLE,
+    #[cfg(target_arch = "aarch64")]
+    &neon::TABLE,
     &portable::TABLE,
     &naive::TABLE,
 ];

@@ -1,6 +1,11 @@
 //! Kernels for x86-64, one module for each instruction set.
 
 pub(super) mod avx2;
+pub(super) mod avx2_gfni;
+pub(super) mod avx512;
+pub(super) mod avx512_gfni;
+pub(super) mod sse2;
+pub(super) mod ssse3;
 
 /// Tells whether this CPU has all the named features: by asking it with feature `std`, by what the
 /// build was told without.
