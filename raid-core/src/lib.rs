@@ -9,8 +9,17 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod counters;
 pub mod geometry;
 pub mod layout;
+mod lock;
 pub mod md;
+pub mod memory;
 pub mod parity;
+pub mod plan;
+pub mod queue;
+pub mod request;
 pub mod slots;
+pub mod volume;
+
+pub use lock::QUEUE_COUNT_MAX;

@@ -48,6 +48,16 @@ impl SlotSet {
         set
     }
 
+    /// The set as words, slot 0 in the lowest bit of the first: for atomic storage.
+    pub(crate) const fn words(self) -> [u64; WORD_COUNT] {
+        self.words
+    }
+
+    /// The set of such words.
+    pub(crate) const fn from_words(words: [u64; WORD_COUNT]) -> Self {
+        Self { words }
+    }
+
     /// The set of one slot.
     ///
     /// # Panics

@@ -1,0 +1,111 @@
+//! What a front end asks for, and what it gets back.
+
+use core::fmt;
+
+/// A request of the front end. Offsets and lengths are bytes and need no alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The front end's number for it: below the queue's `request_count_max` and not in flight. The
+    /// request's buffer is [`crate::memory::BufferName::Request`] of the same number.
+    pub tag: u32,
+    /// What to do.
+    pub kind: RequestKind,
+    /// First byte of the array concerned; ignored by [`RequestKind::Flush`].
+    pub offset: u64,
+    /// Length in bytes; ignored by [`RequestKind::Flush`].
+    pub len: u64,
+    /// Force unit access: the completion promises stable media. Only for writes and zeroes.
+    pub fua: bool,
+}
+
+/// The kinds of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// The range's content is no longer needed; whole units of it become zeroes, the rest is left.
+    Discard,
+    /// All writes that completed before it on any queue become stable.
+    Flush,
+    /// Fill the request's buffer.
+    Read,
+    /// Store the request's buffer.
+    Write,
+    /// Store zeroes.
+    WriteZeroes {
+        /// The members may free the space.
+        unmap: bool,
+    },
+}
+
+/// Why a request was not accepted; nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// The range leaves the array.
+    #[error("offset {offset} + length {len} > array size {size}")]
+    OutOfRange {
+        /// Requested first byte.
+        offset: u64,
+        /// Requested length in bytes.
+        len: u64,
+        /// Size of the array in bytes.
+        size: u64,
+    },
+    /// A modifying request on an array opened read-only.
+    #[error("array is read-only")]
+    ReadOnly,
+    /// The tag is in flight or not below the queue's limit.
+    #[error("tag {tag} is in flight or >= {limit}")]
+    Tag {
+        /// The tag.
+        tag: u32,
+        /// Tags are below this.
+        limit: u32,
+    },
+    /// A read or write is longer than a request may be.
+    #[error("length {len} > {max}")]
+    TooLong {
+        /// Requested length in bytes.
+        len: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
+}
+
+/// The answer to one accepted [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The request's tag, free for reuse from now on.
+    pub tag: u32,
+    /// How it ended.
+    pub result: Result<(), RequestError>,
+}
+
+/// Why an accepted request failed. Bytes of a failed write are old or new, sector by sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestError {
+    /// The kind of failure.
+    pub kind: RequestErrorKind,
+    /// First array byte known to be concerned.
+    pub offset: u64,
+}
+
+/// The kinds of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestErrorKind {
+    /// More was lost than the redundancy can bear, or the array had to stop writing.
+    Io,
+    /// A member has no room.
+    NoSpace,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            RequestErrorKind::Io => write!(f, "input/output error at array byte {}", self.offset),
+            RequestErrorKind::NoSpace => {
+                write!(f, "no space left on a member for array byte {}", self.offset)
+            }
+        }
+    }
+}
+
+impl core::error::Error for RequestError {}

@@ -1,0 +1,555 @@
+//! The array as all threads share it: geometry, who is in sync, stripe locks, metadata epochs.
+//!
+//! ```text
+//!   Volume --- Group 0 --- slots 0..n      one group: a plain md array
+//!          \-- Group 1 --- slots 0..n      several: RAID 50 or 60, striped by the outer geometry
+//!          \-- lock table, one mailbox and one set of counters for each queue
+//! ```
+//!
+//! Everything that a request touches is atomic. Invariants:
+//! 1. `durable <= needed` for each group; a write is sent only while its group is durably dirty.
+//! 2. A slot leaves `in_sync` at most once, `needed` grows with it, and no write that finishes after that is
+//!    acknowledged before `durable` has caught up.
+//! 3. The slots in sync always suffice to read every byte.
+
+use crate::counters::{Counters, MemberCounters, QueueCounters};
+use crate::geometry::{Geometry, Level};
+use crate::lock::{LockTable, QUEUE_COUNT_MAX};
+use crate::plan::Trust;
+use crate::slots::SlotSet;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crossbeam_queue::SegQueue;
+
+/// Greatest height in bytes of a lock unit: 512 KiB, md's default chunk. Taller chunks are locked in slices,
+/// which bounds the scratch memory of one part.
+pub const SLICE_BYTES_MAX: u32 = 512 * 1024;
+
+/// Bytes of array addresses that levels without parity lock together: 256 KiB, enough for a write to be one
+/// part, and few enough that writes far apart do not meet.
+pub(crate) const MAPPED_UNIT_BYTES: u64 = 256 * 1024;
+
+/// Scratch bytes that one row of a unit's slices may need over all slots: 8 MiB. With more slots the slices get
+/// lower.
+const UNIT_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Longest read or write in bytes: 32 MiB, NBD's customary maximum.
+pub const REQUEST_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// The mailbox message that says: metadata became durable, look again.
+pub(crate) const MESSAGE_METADATA: u32 = u32::MAX;
+
+/// One md array: the whole volume, or a part of a RAID 50 or 60.
+#[derive(Clone, Debug)]
+pub struct GroupConfig {
+    /// Its geometry.
+    pub geometry: Geometry,
+    /// Where each slot's data starts on its member, in bytes.
+    pub data_offsets: Vec<u64>,
+    /// Slots that are fully up to date.
+    pub in_sync: SlotSet,
+    /// Whether parity and copies may be believed everywhere.
+    pub trust: Trust,
+    /// True if the superblocks already say that writes may be under way.
+    pub dirty: bool,
+}
+
+/// The stripes over the groups of a RAID 50 or 60: a RAID 0 whose members are the groups.
+#[derive(Clone, Debug)]
+pub struct OuterConfig {
+    /// RAID 0 over the groups' sizes less `data_offsets`.
+    pub geometry: Geometry,
+    /// Where the outer array's data starts within each group, in bytes.
+    pub data_offsets: Vec<u64>,
+}
+
+/// What a [`Volume`] is made of.
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// One group, or as many as the outer geometry has slots.
+    pub groups: Vec<GroupConfig>,
+    /// Present for nested levels.
+    pub outer: Option<OuterConfig>,
+    /// Granularity of member I/O in bytes: 512 or 4096, the coarsest of the members.
+    pub block_bytes: u32,
+    /// Refuse every modifying request.
+    pub read_only: bool,
+}
+
+/// Why a [`VolumeConfig`] is not a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeError {
+    /// The block size is not 512 or 4096.
+    #[error("block size {0} is neither 512 nor 4096")]
+    BlockSize(u32),
+    /// The number of groups does not fit the outer geometry.
+    #[error("{groups} groups for an outer geometry of {slots} slots")]
+    GroupCount {
+        /// Groups given.
+        groups: usize,
+        /// Slots of the outer geometry, or 1 without one.
+        slots: usize,
+    },
+    /// A list has not one entry for each slot.
+    #[error("{got} data offsets for {slots} slots")]
+    DataOffsets {
+        /// Entries given.
+        got: usize,
+        /// Slots.
+        slots: usize,
+    },
+    /// Too many members are missing.
+    #[error("group {group}: {missing} of {slots} slots are missing, more than the level can bear")]
+    NotEnoughMembers {
+        /// The group.
+        group: usize,
+        /// Slots not in sync.
+        missing: usize,
+        /// Slots in all.
+        slots: usize,
+    },
+    /// A member's data does not start on a block border.
+    #[error("data offset {offset} is not a multiple of the block size {block_bytes}")]
+    Unaligned {
+        /// The data offset in bytes.
+        offset: u64,
+        /// The block size in bytes.
+        block_bytes: u32,
+    },
+    /// The outer stripes end past a group's size.
+    #[error("outer data of group {group} ends past the group's {size} bytes")]
+    OuterSize {
+        /// The group.
+        group: usize,
+        /// The group's size in bytes.
+        size: u64,
+    },
+}
+
+/// Superblocks that must become durable before writes go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataUpdate {
+    /// The group concerned.
+    pub group: usize,
+    /// The epoch that becomes durable with it; give it back to `handle_metadata`.
+    pub epoch: u64,
+    /// Mark the array dirty (writes may be under way) or clean.
+    pub dirty: bool,
+    /// Slots in sync; all others are recorded as faulty. Their members' superblocks are written.
+    pub in_sync: SlotSet,
+}
+
+/// The state of one group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) geometry: Geometry,
+    pub(crate) data_offsets: Box<[u64]>,
+    /// Index of slot 0 among all members.
+    pub(crate) member_base: usize,
+    /// Height in bytes of a lock unit's slice; equals the chunk unless that is tall.
+    pub(crate) slice_bytes: u32,
+    /// True if the level keeps anything redundant, so that dirty marks mean something.
+    pub(crate) redundant: bool,
+    in_sync: [AtomicU64; 4],
+    /// False while every slot is in sync.
+    degraded: AtomicBool,
+    unsynced: AtomicBool,
+    /// A write failed in a way that may have left a stripe inconsistent: never mark clean.
+    suspect: AtomicBool,
+    dirty_wanted: AtomicBool,
+    dirty_durable: AtomicBool,
+    needed: AtomicU64,
+    durable: AtomicU64,
+    /// Held while membership changes, which is rare.
+    changing: AtomicBool,
+    /// A queue is writing this group's superblocks.
+    writing_metadata: AtomicBool,
+    /// The superblocks cannot be written any more: modifying requests fail.
+    stopped: AtomicBool,
+}
+
+/// What a write must wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteGate {
+    Open,
+    Stopped,
+    Wait,
+}
+
+/// The array as all threads share it. See the module's text.
+#[derive(Debug)]
+pub struct Volume {
+    pub(crate) groups: Box<[Group]>,
+    pub(crate) outer: Option<OuterConfig>,
+    pub(crate) block_bytes: u32,
+    pub(crate) read_only: bool,
+    pub(crate) locks: LockTable,
+    mailboxes: Box<[SegQueue<u32>]>,
+    queues: AtomicU32,
+    counters: Box<[QueueCounters]>,
+    member_count: usize,
+    array_bytes: u64,
+}
+
+impl Volume {
+    /// Checks the configuration and makes the volume.
+    ///
+    /// # Errors
+    /// [`VolumeError`] with the failed comparison.
+    pub fn new(config: VolumeConfig) -> Result<Self, VolumeError> {
+        let VolumeConfig { groups, outer, block_bytes, read_only } = config;
+        if block_bytes != 512 && block_bytes != 4096 {
+            return Err(VolumeError::BlockSize(block_bytes));
+        }
+        let slots = outer.as_ref().map_or(1, |outer| outer.geometry.slot_count());
+        if groups.len() != slots {
+            return Err(VolumeError::GroupCount { groups: groups.len(), slots });
+        }
+        let mut member_count = 0;
+        let mut built = Vec::with_capacity(groups.len());
+        for (index, group) in groups.into_iter().enumerate() {
+            let slots = group.geometry.slot_count();
+            built.push(Group::new(index, group, member_count, block_bytes)?);
+            member_count += slots;
+        }
+        let array_bytes = match &outer {
+            None => built[0].geometry.array_bytes(),
+            Some(outer) => {
+                check_outer(outer, &built)?;
+                outer.geometry.array_bytes()
+            }
+        };
+        Ok(Self {
+            groups: built.into(),
+            outer,
+            block_bytes,
+            read_only,
+            locks: LockTable::new(),
+            mailboxes: (0..QUEUE_COUNT_MAX).map(|_| SegQueue::new()).collect(),
+            queues: AtomicU32::new(0),
+            counters: (0..QUEUE_COUNT_MAX).map(|_| QueueCounters::new(member_count)).collect(),
+            member_count,
+            array_bytes,
+        })
+    }
+
+    /// Size of the array in bytes.
+    pub fn array_bytes(&self) -> u64 {
+        self.array_bytes
+    }
+
+    /// Granularity of member I/O in bytes.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// Members over all groups; member indexes are below it.
+    pub fn member_count(&self) -> usize {
+        self.member_count
+    }
+
+    /// Groups: 1, or more for nested levels.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Index among all members of a slot of a group.
+    pub fn member_index(&self, group: usize, slot: usize) -> usize {
+        self.groups[group].member_base + slot
+    }
+
+    /// Slots of a group that are in sync.
+    pub fn in_sync(&self, group: usize) -> SlotSet {
+        self.groups[group].in_sync()
+    }
+
+    /// Geometry of a group.
+    pub fn geometry(&self, group: usize) -> &Geometry {
+        &self.groups[group].geometry
+    }
+
+    /// Geometry of the stripes over the groups, for nested levels.
+    pub fn outer_geometry(&self) -> Option<&Geometry> {
+        self.outer.as_ref().map(|outer| &outer.geometry)
+    }
+
+    /// Finds the group of an array byte: `(group, offset within it, contiguous bytes)`.
+    pub fn locate(&self, offset: u64) -> (usize, u64, u64) {
+        match &self.outer {
+            None => (0, offset, self.array_bytes - offset),
+            Some(outer) => {
+                let place = outer.geometry.place(offset);
+                let within = outer.data_offsets[place.slot] + place.member_offset;
+                (place.slot, within, place.contiguous_bytes)
+            }
+        }
+    }
+
+    /// True if parity and copies of a group may be believed.
+    pub fn is_trusted(&self, group: usize) -> bool {
+        self.groups[group].trust() == Trust::InSync
+    }
+
+    /// True if writes to a group have been stopped because its superblocks could not be written.
+    pub fn is_stopped(&self, group: usize) -> bool {
+        self.groups[group].stopped.load(Ordering::Acquire)
+    }
+
+    /// True if a group's superblocks say that writes may be under way.
+    pub fn is_dirty(&self, group: usize) -> bool {
+        self.groups[group].dirty_durable.load(Ordering::Acquire)
+    }
+
+    /// True if a failed write may have left copies or parity of some stripe different; such a group is not
+    /// marked clean.
+    pub fn is_suspect(&self, group: usize) -> bool {
+        self.groups[group].suspect.load(Ordering::Acquire)
+    }
+
+    /// The update that marks a group clean, or `None` if it is clean already or must stay dirty.
+    ///
+    /// Only right when no queue has a write in flight: the caller stops.
+    pub fn clean_update(&self, group: usize) -> Option<MetadataUpdate> {
+        let state = &self.groups[group];
+        if !self.is_dirty(group) || self.is_suspect(group) || self.is_stopped(group) {
+            return None;
+        }
+        let epoch = state.needed.load(Ordering::Acquire);
+        Some(MetadataUpdate { group, epoch, dirty: false, in_sync: state.in_sync() })
+    }
+
+    /// Notes that the superblocks of a group are durably clean.
+    pub fn marked_clean(&self, group: usize) {
+        let state = &self.groups[group];
+        state.dirty_durable.store(false, Ordering::Release);
+        state.dirty_wanted.store(false, Ordering::Release);
+    }
+
+    /// The engine's counters, added up over all queues.
+    pub fn counters(&self) -> Counters {
+        let members = alloc::vec![MemberCounters::default(); self.member_count];
+        let mut sum = Counters { members: members.into(), ..Counters::default() };
+        for queue in &self.counters {
+            queue.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// Scratch bytes that a queue needs at least: twice the greatest part.
+    pub fn scratch_bytes_min(&self) -> u32 {
+        let largest = |group: &Group| {
+            let slots = group.geometry.slot_count() as u32;
+            let height = if group.geometry.parity_count() > 0 {
+                group.slice_bytes
+            } else {
+                MAPPED_UNIT_BYTES as u32
+            };
+            // Old content of every slot, an aligned copy of the new content, new P and Q, and lost chunks.
+            height * (2 * slots + 6)
+        };
+        2 * self.groups.iter().map(largest).max().unwrap_or(0)
+    }
+
+    pub(crate) fn queue_counters(&self, queue: usize) -> &QueueCounters {
+        &self.counters[queue]
+    }
+
+    /// Takes a free queue number.
+    pub(crate) fn register(&self) -> Option<usize> {
+        let mut taken = None;
+        let step = |mask: u32| {
+            taken = (mask != u32::MAX).then(|| mask.trailing_ones() as usize);
+            taken.map(|queue| mask | 1 << queue)
+        };
+        let _full = self.queues.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+        taken
+    }
+
+    pub(crate) fn unregister(&self, queue: usize) {
+        self.queues.fetch_and(!(1 << queue), Ordering::AcqRel);
+    }
+
+    /// One bit for each queue that exists.
+    pub(crate) fn registered(&self) -> u32 {
+        self.queues.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn post(&self, queue: usize, message: u32) {
+        self.mailboxes[queue].push(message);
+    }
+
+    pub(crate) fn receive(&self, queue: usize) -> Option<u32> {
+        self.mailboxes[queue].pop()
+    }
+}
+
+fn check_outer(outer: &OuterConfig, groups: &[Group]) -> Result<(), VolumeError> {
+    let slots = groups.len();
+    if outer.data_offsets.len() != slots {
+        return Err(VolumeError::DataOffsets { got: outer.data_offsets.len(), slots });
+    }
+    for (index, group) in groups.iter().enumerate() {
+        let size = group.geometry.array_bytes();
+        // What is used of a member is a prefix of it: the first byte past the group must not be used.
+        let room = size.checked_sub(outer.data_offsets[index]);
+        if room.is_none_or(|room| outer.geometry.logical_of(index, room).is_some()) {
+            return Err(VolumeError::OuterSize { group: index, size });
+        }
+    }
+    Ok(())
+}
+
+impl Group {
+    fn new(
+        index: usize,
+        config: GroupConfig,
+        member_base: usize,
+        block_bytes: u32,
+    ) -> Result<Self, VolumeError> {
+        let GroupConfig { geometry, data_offsets, in_sync, trust, dirty } = config;
+        let slots = geometry.slot_count();
+        if data_offsets.len() != slots {
+            return Err(VolumeError::DataOffsets { got: data_offsets.len(), slots });
+        }
+        let unaligned = data_offsets.iter().find(|&&start| start % u64::from(block_bytes) != 0);
+        if let Some(&offset) = unaligned {
+            return Err(VolumeError::Unaligned { offset, block_bytes });
+        }
+        let missing = SlotSet::first(slots).difference(in_sync);
+        if !geometry.tolerates(&missing) {
+            let missing = missing.len();
+            return Err(VolumeError::NotEnoughMembers { group: index, missing, slots });
+        }
+        let slice = (UNIT_BYTES_MAX / slots as u64).max(4096);
+        let slice = 1 << slice.min(u64::from(SLICE_BYTES_MAX)).ilog2();
+        let slice_bytes = geometry.chunk_bytes().min(slice) as u32;
+        let redundant = !matches!(geometry.level(), Level::Raid0 | Level::Linear);
+        Ok(Self {
+            data_offsets: data_offsets.into(),
+            member_base,
+            slice_bytes,
+            redundant,
+            in_sync: in_sync.words().map(AtomicU64::new),
+            degraded: AtomicBool::new(!missing.is_empty()),
+            unsynced: AtomicBool::new(trust == Trust::Unsynced),
+            suspect: AtomicBool::new(false),
+            dirty_wanted: AtomicBool::new(dirty),
+            dirty_durable: AtomicBool::new(dirty),
+            needed: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            changing: AtomicBool::new(false),
+            writing_metadata: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            geometry,
+        })
+    }
+
+    pub(crate) fn in_sync(&self) -> SlotSet {
+        SlotSet::from_words(self.in_sync.each_ref().map(|word| word.load(Ordering::Acquire)))
+    }
+
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.degraded.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn trust(&self) -> Trust {
+        if self.unsynced.load(Ordering::Acquire) { Trust::Unsynced } else { Trust::InSync }
+    }
+
+    /// Notes that a failed write may have left a stripe inconsistent. While nothing is missing parity is not
+    /// believed any more, so that later writes compute it anew; a degraded group has no such choice.
+    pub(crate) fn mark_suspect(&self) {
+        self.suspect.store(true, Ordering::Release);
+        if self.redundant && !self.is_degraded() {
+            self.unsynced.store(true, Ordering::Release);
+        }
+    }
+
+    /// Asks whether a write may be sent now.
+    pub(crate) fn write_gate(&self) -> WriteGate {
+        if self.stopped.load(Ordering::Acquire) {
+            return WriteGate::Stopped;
+        }
+        if !self.redundant {
+            return WriteGate::Open;
+        }
+        if !self.dirty_durable.load(Ordering::Acquire) {
+            if !self.dirty_wanted.swap(true, Ordering::AcqRel) {
+                self.needed.fetch_add(1, Ordering::AcqRel);
+            }
+            return WriteGate::Wait;
+        }
+        self.ack_gate()
+    }
+
+    /// Asks whether a finished write may be acknowledged now.
+    pub(crate) fn ack_gate(&self) -> WriteGate {
+        if self.stopped.load(Ordering::Acquire) {
+            return WriteGate::Stopped;
+        }
+        let needed = self.needed.load(Ordering::Acquire);
+        if self.durable.load(Ordering::Acquire) >= needed {
+            WriteGate::Open
+        } else {
+            WriteGate::Wait
+        }
+    }
+
+    /// Declares a slot faulty if the rest can bear it; true if it is out of sync afterwards.
+    pub(crate) fn fail(&self, slot: usize) -> bool {
+        while self.changing.swap(true, Ordering::AcqRel) {
+            core::hint::spin_loop();
+        }
+        let mut rest = self.in_sync();
+        let was_in_sync = rest.contains(slot);
+        rest.remove(slot);
+        let bearable = self.redundant
+            && self.trust() == Trust::InSync
+            && self.geometry.tolerates(&self.geometry.slots().difference(rest));
+        if was_in_sync && bearable {
+            let words = rest.words();
+            self.in_sync[slot / 64].store(words[slot / 64], Ordering::Release);
+            self.degraded.store(true, Ordering::Release);
+            self.needed.fetch_add(1, Ordering::AcqRel);
+        }
+        self.changing.store(false, Ordering::Release);
+        !was_in_sync || bearable
+    }
+
+    /// Claims the duty to write this group's superblocks, if something must become durable.
+    pub(crate) fn claim_metadata(&self, group: usize) -> Option<MetadataUpdate> {
+        let due = self.durable.load(Ordering::Acquire) < self.needed.load(Ordering::Acquire);
+        if !due || self.stopped.load(Ordering::Acquire) {
+            return None;
+        }
+        if self.writing_metadata.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        // Read again under the claim: another queue may just have finished.
+        let epoch = self.needed.load(Ordering::Acquire);
+        if self.durable.load(Ordering::Acquire) >= epoch {
+            self.writing_metadata.store(false, Ordering::Release);
+            return None;
+        }
+        let dirty = self.dirty_wanted.load(Ordering::Acquire);
+        Some(MetadataUpdate { group, epoch, dirty, in_sync: self.in_sync() })
+    }
+
+    /// Ends a claimed update. `failed` are slots whose superblock could not be written.
+    pub(crate) fn metadata_done(&self, update: &MetadataUpdate, failed: &SlotSet) {
+        let mut all_recorded = true;
+        for slot in failed.iter() {
+            all_recorded &= self.fail(slot);
+        }
+        if !all_recorded {
+            self.stopped.store(true, Ordering::Release);
+        } else if failed.is_empty() {
+            self.durable.fetch_max(update.epoch, Ordering::AcqRel);
+            if update.dirty {
+                self.dirty_durable.store(true, Ordering::Release);
+            }
+        }
+        self.writing_metadata.store(false, Ordering::Release);
+    }
+}
