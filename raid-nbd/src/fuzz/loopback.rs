@@ -181,7 +181,8 @@ impl Loopback {
         };
         match operation {
             Operation::Read { offset, mut buffer } => {
-                buffer.copy_from_slice(&self.store[place(offset, buffer.len())]);
+                let place = place(offset, buffer.len());
+                buffer.copy_from_slice(&self.store[place]);
                 return Some(buffer);
             }
             Operation::Write { offset, buffer, .. } => {
