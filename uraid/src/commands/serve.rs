@@ -1,0 +1,249 @@
+//! `uraid serve`: opens an array and serves it until told to stop.
+//!
+//! ```text
+//! sockets free? -> control socket -> members -> array -> NBD listeners -> "ready URI"
+//! stop, SIGTERM, SIGINT -> drain clients -> flush, mark clean -> answer `stop` -> exit 0
+//! ```
+//!
+//! Sockets come before members, so that a socket in use leaves every member as it was.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use raid_io::{Array, CreateOptions, Level, OpenOptions};
+use serde_json::Value;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{info, warn};
+
+use super::listen::{Address, Listeners};
+use super::print;
+use crate::cli::Serve;
+use crate::control::{ControlSocket, Handler};
+use crate::failure::Failure;
+use crate::size;
+
+/// Where the embedded default lives, and every socket that is not given.
+const FOLDER: &str = "uraid-data";
+/// Members of the embedded default.
+const MEMBER_COUNT: usize = 5;
+/// Size of each member of the embedded default.
+const MEMBER_BYTES: u64 = 256 << 20;
+/// Chunk size of the embedded default.
+const CHUNK_BYTES: u32 = 64 << 10;
+/// How long clients get to finish what they have asked for.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Why serving ends.
+enum Stop {
+    /// A signal, by its name.
+    Signal(&'static str),
+    /// A client of the control socket, who waits for the outcome.
+    Asked(Sender<Result<(), String>>),
+}
+
+/// Runs the command; returns when the array is stopped.
+///
+/// # Errors
+/// Fails if a socket is in use, the array cannot be opened, or it could not be stopped cleanly.
+pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
+    let addresses = addresses(options)?;
+    let control_path = options.control.clone().unwrap_or_else(|| default_path("control.sock"));
+    if options.members.is_empty() || options.nbd.is_empty() || options.control.is_none() {
+        make_folder()?;
+    }
+    for address in &addresses {
+        address.ensure_free()?;
+    }
+    let control = ControlSocket::bind(&control_path)?;
+    let (sender, stops) = channel();
+    catch_signals(sender.clone())?;
+    let array = open(options)?;
+    let served = serve(&array, &addresses, &control, sender, options);
+    let outcome = match served {
+        Ok(listeners) => {
+            announce(&listeners, options, &control_path)?;
+            wait_and_stop(&stops, listeners, array)
+        }
+        Err(failure) => {
+            array.stop()?;
+            Err(failure)
+        }
+    };
+    control.finish();
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn default_path(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name)
+}
+
+fn addresses(options: &Serve) -> Result<Vec<Address>, Failure> {
+    if options.nbd.is_empty() {
+        return Ok(vec![Address::Unix(default_path("nbd.sock"))]);
+    }
+    options.nbd.iter().map(|text| Address::parse(text)).collect()
+}
+
+/// Makes the folder of the defaults, for this user only: the sockets in it give access to the data.
+fn make_folder() -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(FOLDER);
+    made.map_err(|error| Failure::new(format!("{FOLDER}: cannot make the folder: {error}")))
+}
+
+fn open(options: &Serve) -> Result<Array, Failure> {
+    let mut open = OpenOptions::default();
+    open.read_only = options.read_only;
+    open.force = options.force;
+    if !options.members.is_empty() {
+        return Ok(Array::open(&options.members, &open)?);
+    }
+    let all: Vec<PathBuf> =
+        (0..MEMBER_COUNT).map(|index| default_path(&format!("member{index}.img"))).collect();
+    let present: Vec<PathBuf> = all.iter().filter(|path| path.exists()).cloned().collect();
+    if present.is_empty() {
+        return create_default(&all, open);
+    }
+    if present.len() < all.len() {
+        warn!(
+            "{} of {} member files in {FOLDER} are missing",
+            all.len() - present.len(),
+            all.len()
+        );
+    }
+    info!("opening the array in {FOLDER}");
+    Ok(Array::open(&present, &open)?)
+}
+
+fn create_default(members: &[PathBuf], open: OpenOptions) -> Result<Array, Failure> {
+    let mut create = CreateOptions::new(Level::Raid5);
+    create.chunk_bytes = CHUNK_BYTES;
+    create.member_bytes = Some(MEMBER_BYTES);
+    create.name = FOLDER.to_owned();
+    // Files that were just made hold zeroes, and so does their parity.
+    create.assume_clean = true;
+    create.open = open;
+    info!(
+        "made {MEMBER_COUNT} member files of {} in {FOLDER}: RAID 5, chunk {}",
+        size::short(MEMBER_BYTES),
+        size::short(CHUNK_BYTES.into())
+    );
+    Ok(Array::create(&create, members)?)
+}
+
+/// Everything that lets clients in: listeners first, then the control socket's answers.
+fn serve(
+    array: &Array,
+    addresses: &[Address],
+    control: &ControlSocket,
+    stops: Sender<Stop>,
+    options: &Serve,
+) -> Result<Listeners, Failure> {
+    let listeners = Listeners::start(array, addresses, options.read_only)?;
+    control.serve(handler(array.clone(), stops))?;
+    Ok(listeners)
+}
+
+fn handler(array: Array, stops: Sender<Stop>) -> Arc<Handler> {
+    let to_value = |value: Result<Value, serde_json::Error>| value.map_err(|e| e.to_string());
+    Arc::new(move |verb: &str| {
+        Some(match verb {
+            "status" => to_value(serde_json::to_value(array.status())),
+            "detail" => to_value(serde_json::to_value(array.detail())),
+            "stop" => ask_to_stop(&stops),
+            _ => return None,
+        })
+    })
+}
+
+fn ask_to_stop(stops: &Sender<Stop>) -> Result<Value, String> {
+    let (sender, outcome) = channel();
+    let ended = "the array is being stopped already".to_owned();
+    stops.send(Stop::Asked(sender)).map_err(|_| ended.clone())?;
+    outcome.recv().map_err(|_| ended)?.map(|()| Value::Null)
+}
+
+/// The first SIGTERM or SIGINT stops in good order; a second one ends the process at once.
+fn catch_signals(stops: Sender<Stop>) -> Result<(), Failure> {
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&again))?;
+        signal_hook::flag::register(signal, Arc::clone(&again))?;
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let wait = move || {
+        for signal in signals.forever() {
+            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            let _ = stops.send(Stop::Signal(name));
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(())
+}
+
+fn announce(listeners: &Listeners, options: &Serve, control: &Path) -> Result<(), Failure> {
+    let mut text = String::new();
+    for uri in listeners.uris() {
+        text += &format!("ready {uri}\n");
+    }
+    print(&text)?;
+    if options.members.is_empty() {
+        print(&hints(listeners, control))?;
+    }
+    Ok(())
+}
+
+/// What to try first, for somebody who has just built this.
+fn hints(listeners: &Listeners, control: &Path) -> String {
+    let uris = listeners.uris();
+    let uri = uris.first().map_or("", String::as_str);
+    let control = match control == default_path("control.sock") {
+        true => String::new(),
+        false => format!(" --control {}", control.display()),
+    };
+    format!(
+        "\nIn another terminal, in this folder:\n  \
+         nbdinfo '{uri}'\n  \
+         nbdcopy some-file '{uri}'\n  \
+         uraid status{control}\n  \
+         uraid detail {FOLDER}/member*.img     (after the stop)\n  \
+         uraid stop{control}\n"
+    )
+}
+
+fn wait_and_stop(
+    stops: &Receiver<Stop>,
+    listeners: Listeners,
+    array: Array,
+) -> Result<(), Failure> {
+    let waiting = match stops.recv() {
+        Ok(Stop::Signal(name)) => {
+            info!("{name}: stopping");
+            None
+        }
+        Ok(Stop::Asked(sender)) => {
+            info!("asked to stop: stopping");
+            Some(sender)
+        }
+        Err(_) => None,
+    };
+    let drained = listeners.stop(DRAIN);
+    let stopped = array.stop();
+    let outcome = drained.and_then(|()| stopped.map_err(Failure::from));
+    if let Some(waiting) = waiting {
+        let answer = outcome.as_ref().map(|_| ()).map_err(Failure::to_string);
+        let _ = waiting.send(answer);
+    }
+    if outcome.is_ok() {
+        info!("stopped cleanly");
+    }
+    outcome
+}

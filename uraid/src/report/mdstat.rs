@@ -1,0 +1,263 @@
+//! The form of /proc/mdstat, as node_exporter, monitoring plugins and eyes parse it.
+//!
+//! ```text
+//! Personalities : [raid0] [raid1] [raid10] [raid6] [raid5] [raid4]
+//! md0 : active raid5 c.img[2] b.img[1](F) a.img[0]
+//!       8192 blocks super 1.2 level 5, 64k chunk, algorithm 2 [3/2] [U_U]
+//!
+//! unused devices: <none>
+//! ```
+//!
+//! A nested array shows as the kernel would show it: one `md` for each group, and one over them.
+
+use std::fmt::Write;
+
+use raid_core::layout::{Layout, Level};
+use raid_io::{GroupStatus, MemberStatus, Status};
+
+/// Renders the arrays of `status`.
+pub(crate) fn render(status: &Status) -> String {
+    let mut text = String::from("Personalities : ");
+    for level in ["raid0", "raid1", "raid10", "raid6", "raid5", "raid4", "linear"] {
+        let _ = write!(text, "[{level}] ");
+    }
+    text.push('\n');
+    if status.groups.len() > 1 {
+        outer(&mut text, status);
+    }
+    for (index, group) in status.groups.iter().enumerate().rev() {
+        let number = if status.groups.len() > 1 { index + 1 } else { 0 };
+        array(&mut text, number, status, group);
+    }
+    text.push_str("unused devices: <none>\n");
+    text
+}
+
+/// The striped set over groups, whose members are the groups' arrays.
+fn outer(text: &mut String, status: &Status) {
+    let _ = write!(text, "md0 : {} raid0", activity(status));
+    for index in (0..status.groups.len()).rev() {
+        let _ = write!(text, " md{}[{index}]", index + 1);
+    }
+    let blocks = status.size_bytes >> 10;
+    let _ =
+        writeln!(text, "\n      {blocks} blocks super 1.2{}\n      ", chunks(status.chunk_bytes));
+}
+
+fn array(text: &mut String, number: usize, status: &Status, group: &GroupStatus) {
+    let _ = write!(text, "md{number} : {} {}", activity(status), group.level);
+    for member in group.members.iter().rev() {
+        text.push_str(&member_word(member));
+    }
+    let blocks = group.size_bytes >> 10;
+    let _ = writeln!(text, "\n      {blocks} blocks super 1.2{}", shape(group));
+    text.push_str("      ");
+    text.push_str(&progress(group));
+    text.push('\n');
+}
+
+fn activity(status: &Status) -> &'static str {
+    if status.read_only { "active (read-only)" } else { "active" }
+}
+
+/// ` name[number](state)`; a slot without a member has no word.
+fn member_word(member: &MemberStatus) -> String {
+    let Some(number) = member.number.or(member.slot) else { return String::new() };
+    let flag = match member.state.as_str() {
+        "missing" => return String::new(),
+        "faulty" => "(F)",
+        "spare" if member.slot.is_none() => "(S)",
+        _ => "",
+    };
+    format!(" {}[{number}]{flag}", device_name(&member.path))
+}
+
+/// The last part of a path, without what would break the line for a parser.
+fn device_name(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let plain = |c: char| if c.is_whitespace() || "[]()".contains(c) { '_' } else { c };
+    name.chars().map(plain).collect()
+}
+
+fn chunks(chunk_bytes: u64) -> String {
+    format!(" {}k chunks", chunk_bytes >> 10)
+}
+
+/// What each level's personality says about itself.
+fn shape(group: &GroupStatus) -> String {
+    let kilobytes = group.chunk_bytes >> 10;
+    let members = health(group);
+    match group.level.as_str() {
+        "raid0" => chunks(group.chunk_bytes),
+        "linear" => format!(" {}k rounding", kilobytes / 2),
+        "raid1" => format!(" {members}"),
+        "raid10" => format!(" {kilobytes}K chunks{} {members}", copies(group)),
+        level => {
+            let number = level.trim_start_matches("raid");
+            let algorithm = layout(group).to_md();
+            format!(" level {number}, {kilobytes}k chunk, algorithm {algorithm} {members}")
+        }
+    }
+}
+
+/// `[4/3] [UU_U]`
+fn health(group: &GroupStatus) -> String {
+    let slots = group.slot_count as usize;
+    let mut marks = vec!['_'; slots];
+    for member in group.members.iter().filter(|member| member.state == "in_sync") {
+        if let Some(mark) = member.slot.and_then(|slot| marks.get_mut(slot as usize)) {
+            *mark = 'U';
+        }
+    }
+    let in_sync = marks.iter().filter(|mark| **mark == 'U').count();
+    format!("[{slots}/{in_sync}] [{}]", marks.iter().collect::<String>())
+}
+
+/// The layout as values; a name that does not parse is the level's default.
+fn layout(group: &GroupStatus) -> Layout {
+    let level: Level = group.level.parse().unwrap_or(Level::Raid5);
+    Layout::parse(level, &group.layout).unwrap_or(Layout::default_for(level))
+}
+
+/// ` 2 near-copies`
+fn copies(group: &GroupStatus) -> String {
+    let Layout::Raid10(layout) = layout(group) else { return String::new() };
+    let mut text = String::new();
+    if layout.near > 1 {
+        let _ = write!(text, " {} near-copies", layout.near);
+    }
+    if layout.far > 1 {
+        let kind = if layout.offset { "offset" } else { "far" };
+        let _ = write!(text, " {} {kind}-copies", layout.far);
+    }
+    text
+}
+
+/// `[=>...................]  recovery =  8.5% (16775552/195310144)`, and a new line, while
+/// something goes on.
+fn progress(group: &GroupStatus) -> String {
+    let action = match group.sync_action.as_str() {
+        "recover" => "recovery",
+        "" | "idle" => return String::new(),
+        other => other,
+    };
+    let (done, total) = (group.sync_done_bytes >> 10, (group.sync_total_bytes >> 10).max(1));
+    let permille = done.min(total) * 1000 / total;
+    let filled = (permille / 50) as usize;
+    let bar = format!("{}>{}", "=".repeat(filled), ".".repeat(20 - filled));
+    let (whole, tenth) = (permille / 10, permille % 10);
+    format!("[{bar}]  {action} = {whole:>2}.{tenth}% ({done}/{total})\n      ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, slot: u32, state: &str) -> MemberStatus {
+        MemberStatus {
+            path: format!("/dev/{name}"),
+            number: Some(slot),
+            slot: Some(slot),
+            state: state.into(),
+            ..MemberStatus::default()
+        }
+    }
+
+    fn group(level: &str, layout: &str, size: u64, members: Vec<MemberStatus>) -> GroupStatus {
+        GroupStatus {
+            level: level.into(),
+            layout: layout.into(),
+            chunk_bytes: 64 << 10,
+            size_bytes: size << 10,
+            slot_count: members.len() as u32,
+            sync_action: "idle".into(),
+            members,
+            ..GroupStatus::default()
+        }
+    }
+
+    fn loops(states: &[&str]) -> Vec<MemberStatus> {
+        let each =
+            |(slot, state): (usize, &&str)| member(&format!("loop{slot}"), slot as u32, state);
+        states.iter().enumerate().map(each).collect()
+    }
+
+    fn one(group: GroupStatus) -> Status {
+        Status {
+            size_bytes: group.size_bytes,
+            chunk_bytes: group.chunk_bytes,
+            groups: vec![group],
+            ..Status::default()
+        }
+    }
+
+    const HEAD: &str =
+        "Personalities : [raid0] [raid1] [raid10] [raid6] [raid5] [raid4] [linear] \n";
+    const TAIL: &str = "      \nunused devices: <none>\n";
+
+    /// The right values are copied from a kernel (6.1.176) with the same arrays.
+    #[test]
+    fn arrays_show_as_in_the_kernel() {
+        let cases = [
+            (
+                group("raid5", "left-symmetric", 9216, loops(&["in_sync"; 4])),
+                "md0 : active raid5 loop3[3] loop2[2] loop1[1] loop0[0]\n      \
+                 9216 blocks super 1.2 level 5, 64k chunk, algorithm 2 [4/4] [UUUU]\n",
+            ),
+            (
+                group(
+                    "raid5",
+                    "left-symmetric",
+                    9216,
+                    loops(&["in_sync", "faulty", "in_sync", "in_sync"]),
+                ),
+                "md0 : active raid5 loop3[3] loop2[2] loop1[1](F) loop0[0]\n      \
+                 9216 blocks super 1.2 level 5, 64k chunk, algorithm 2 [4/3] [U_UU]\n",
+            ),
+            (
+                group("raid10", "far=2", 4096, loops(&["in_sync"; 4])),
+                "md0 : active raid10 loop3[3] loop2[2] loop1[1] loop0[0]\n      \
+                 4096 blocks super 1.2 64K chunks 2 far-copies [4/4] [UUUU]\n",
+            ),
+            (
+                group("raid0", "", 6144, loops(&["in_sync"; 3])),
+                "md0 : active raid0 loop2[2] loop1[1] loop0[0]\n      \
+                 6144 blocks super 1.2 64k chunks\n",
+            ),
+        ];
+        for (group, right) in cases {
+            assert_eq!(render(&one(group)), format!("{HEAD}{right}{TAIL}"));
+        }
+    }
+
+    #[test]
+    fn a_nested_array_shows_its_groups() {
+        let groups = vec![
+            group("raid5", "left-symmetric", 4096, loops(&["in_sync"; 3])),
+            group("raid5", "left-symmetric", 4096, loops(&["in_sync"; 3])),
+        ];
+        let status =
+            Status { size_bytes: 6144 << 10, chunk_bytes: 65536, groups, ..Status::default() };
+        let text = render(&status);
+        let right = "md0 : active raid0 md2[1] md1[0]\n      6144 blocks super 1.2 64k chunks\n      \n\
+                     md2 : active raid5 ";
+        assert!(text.contains(right), "{text}");
+    }
+
+    #[test]
+    fn progress_shows_as_in_the_kernel() {
+        let mut group = group("raid1", "", 195_310_144, loops(&["in_sync", "spare"]));
+        group.sync_action = "recover".into();
+        group.sync_done_bytes = 16_775_552 << 10;
+        group.sync_total_bytes = 195_310_144 << 10;
+        let right = "      [=>...................]  recovery =  8.5% (16775552/195310144)\n";
+        let text = render(&one(group));
+        assert!(text.contains(right), "{text}");
+        assert!(text.contains(" [2/1] [U_]\n"), "{text}");
+    }
+
+    #[test]
+    fn a_member_name_cannot_break_the_line() {
+        assert_eq!(device_name("/a b/my disk[1].img"), "my_disk_1_.img");
+    }
+}

@@ -1,0 +1,114 @@
+//! The state of a served array in a few lines: what is wrong first, then the counters.
+
+use std::fmt::Write;
+
+use raid_io::{GroupStatus, MemberStatus, Statistics, Status};
+
+use super::detail::state_words;
+use crate::size;
+
+/// Renders `status` for people.
+pub(crate) fn render(status: &Status) -> String {
+    let mut text = String::new();
+    let name = if status.name.is_empty() { &status.uuid } else { &status.name };
+    let _ = writeln!(text, "array:   {name} ({}{})", status.level, shape(status));
+    let bytes = status.size_bytes;
+    let _ = writeln!(text, "size:    {bytes} bytes{}", size::human(bytes));
+    let _ = writeln!(text, "state:   {}", state_words(status));
+    if let Some((trouble, action)) = advice(status) {
+        let _ = writeln!(text, "status:  {trouble}\naction:  {action}");
+    }
+    let _ = writeln!(text, "backend: {}\n\nmembers:", status.backend);
+    for group in &status.groups {
+        if status.groups.len() > 1 {
+            let _ = writeln!(text, "  {} {}", group.level, group.uuid);
+        }
+        group_members(&mut text, group);
+    }
+    counters(&mut text, &status.statistics);
+    text
+}
+
+fn shape(status: &Status) -> String {
+    let mut text = String::new();
+    if !status.layout.is_empty() {
+        let _ = write!(text, ", {}", status.layout);
+    }
+    if status.chunk_bytes != 0 {
+        let _ = write!(text, ", chunk {}", size::short(status.chunk_bytes));
+    }
+    text
+}
+
+/// What is wrong in plain words, and what to do about it.
+fn advice(status: &Status) -> Option<(String, &'static str)> {
+    if status.groups.iter().any(|group| group.degraded > group.degraded_max) {
+        let trouble = "more members are lost than the level can bear".to_owned();
+        return Some((trouble, "stop it, bring lost members back, and serve it again"));
+    }
+    if status.degraded > 0 {
+        let trouble =
+            format!("{} of the slots are not in sync; the data is whole", status.degraded);
+        return Some((trouble, "stop it, and serve it with the missing members back or replaced"));
+    }
+    None
+}
+
+fn group_members(text: &mut String, group: &GroupStatus) {
+    let or_dash = |number: Option<u32>| number.map_or_else(|| "-".into(), |n| n.to_string());
+    let _ = writeln!(text, "  slot  state        reads     writes  read errors  path");
+    for member in &group.members {
+        let MemberStatus { path, slot, state, reads, writes, read_errors, .. } = member;
+        let slot = or_dash(*slot);
+        let row =
+            format!("  {slot:>4}  {state:<8} {reads:>9} {writes:>10} {read_errors:>12}  {path}");
+        let _ = writeln!(text, "{}", row.trim_end());
+    }
+}
+
+fn counters(text: &mut String, statistics: &Statistics) {
+    let Statistics { reads, writes, flushes, full_stripe_writes, rmw, rcw, .. } = statistics;
+    let Statistics { degraded_reads, member_reads, member_writes, merged, .. } = statistics;
+    let _ = writeln!(
+        text,
+        "\nrequests: {reads} reads ({degraded_reads} degraded), {writes} writes, {flushes} flushes\n\
+         stripes:  {full_stripe_writes} full-stripe writes, {rmw} read-modify-writes, \
+         {rcw} reconstruct-writes\n\
+         members:  {member_reads} reads, {member_writes} writes, {merged} merged"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_degraded_array_says_so_and_what_to_do() {
+        let member = |slot, state: &str| MemberStatus {
+            slot: Some(slot),
+            state: state.into(),
+            ..MemberStatus::default()
+        };
+        let group = GroupStatus {
+            slot_count: 2,
+            degraded: 1,
+            degraded_max: 1,
+            members: vec![member(0, "in_sync"), member(1, "missing")],
+            ..GroupStatus::default()
+        };
+        let mut status = Status {
+            state: "clean".into(),
+            was_clean: true,
+            degraded: 1,
+            groups: vec![group],
+            ..Status::default()
+        };
+        let text = render(&status);
+        assert!(text.contains("state:   clean, degraded\nstatus:  1 of the slots"), "{text}");
+        status.groups[0].degraded = 2;
+        assert!(render(&status).contains("more members are lost"));
+        status.groups[0].degraded = 0;
+        status.degraded = 0;
+        assert!(!render(&status).contains("action:"));
+    }
+}
