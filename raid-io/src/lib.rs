@@ -10,17 +10,32 @@
 //! buffer back with its completion.
 
 mod array;
+#[allow(dead_code, reason = "until the engine drives it")]
+mod blocking;
 mod buffer;
+#[allow(dead_code, reason = "until the engine drives it")]
+mod channel;
 mod error;
+#[allow(dead_code, reason = "until the engine drives it")]
+mod file;
 mod limits;
+#[allow(dead_code, reason = "until the engine drives it")]
+mod member;
 mod options;
 mod queue;
+#[allow(dead_code, reason = "until the engine drives it")]
+mod ring;
 mod status;
+#[cfg(test)]
+mod testing;
+#[allow(dead_code, reason = "until the engine drives it")]
+mod transfer;
 
 pub use array::Array;
 pub use buffer::Buffer;
 pub use error::Error;
 pub use limits::{Extent, Limits};
+pub use member::{MemberDevice, MemoryDevice};
 pub use options::{Backend, CreateOptions, MemoryOptions, OpenOptions};
 pub use queue::{Completion, Operation, Queue, Refused};
 pub use status::{Detail, GroupStatus, MemberStatus, Statistics, Status};

@@ -1,0 +1,109 @@
+//! One queue's way to the members: the ring where there is one, blocking calls for the rest.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::Error;
+use crate::blocking::{Blocking, duplicate};
+use crate::buffer::Slab;
+use crate::member::Member;
+use crate::ring::Ring;
+use crate::transfer::{Ended, Job, Piece};
+
+/// Jobs in, ends out; never blocks.
+pub(crate) struct Channel {
+    members: Arc<[Member]>,
+    slab: Arc<Slab>,
+    eventfd: OwnedFd,
+    /// Rings are wanted.
+    uring: bool,
+    /// Made by the thread that uses it first, which a ring belongs to.
+    ring: Option<Ring>,
+    blocking: Blocking,
+    ended: Vec<Ended>,
+    /// Jobs taken and not yet handed back.
+    out: usize,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        members: Arc<[Member]>,
+        slab: Arc<Slab>,
+        eventfd: &OwnedFd,
+        uring: bool,
+    ) -> Result<Self, Error> {
+        let blocking = Blocking::new(Arc::clone(&members), Arc::clone(&slab), duplicate(eventfd)?);
+        let uring = uring && members.iter().any(|member| member.as_file().is_some());
+        let eventfd = duplicate(eventfd)?;
+        Ok(Self { members, slab, eventfd, uring, ring: None, blocking, ended: Vec::new(), out: 0 })
+    }
+
+    /// Takes a job. It starts with the next [`turn`](Self::turn) at the latest.
+    ///
+    /// # Panics
+    /// Panics if the calling thread is not the one that jobs in flight were started by.
+    ///
+    /// # Safety
+    /// `pieces` must be valid for the job, and untouched by others, until the job comes out of
+    /// [`pop`](Self::pop) or this value has been dropped.
+    pub(crate) unsafe fn push(&mut self, job: Job, pieces: &[Piece]) {
+        self.out += 1;
+        let is_file = self.members.get(job.member).is_some_and(|m| m.as_file().is_some());
+        match self.ring_here().filter(|_| is_file) {
+            // SAFETY: the caller's promise is the same.
+            Some(ring) => unsafe { ring.push(job, pieces) },
+            // SAFETY: the caller's promise is the same.
+            None => unsafe { self.blocking.push(job, pieces) },
+        }
+    }
+
+    /// Submits what waits and collects what has ended.
+    pub(crate) fn turn(&mut self) {
+        if let Some(ring) = &mut self.ring
+            && !ring.is_idle()
+        {
+            assert!(ring.is_mine(), "a queue with member I/O in flight changed its thread");
+            ring.turn(&mut self.ended);
+        }
+        self.blocking.reap(&mut self.ended);
+    }
+
+    /// Returns a job that has ended.
+    pub(crate) fn pop(&mut self) -> Option<Ended> {
+        let ended = self.ended.pop()?;
+        self.out -= 1;
+        Some(ended)
+    }
+
+    /// Returns how many jobs have been taken and not handed back.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.out
+    }
+
+    /// Returns this thread's ring, made now if need be.
+    fn ring_here(&mut self) -> Option<&mut Ring> {
+        if !self.uring {
+            return None;
+        }
+        if let Some(ring) = &self.ring
+            && !ring.is_mine()
+        {
+            assert!(ring.is_idle(), "a queue with member I/O in flight changed its thread");
+            self.ring = None;
+        }
+        if self.ring.is_none() {
+            let made = Ring::new(Arc::clone(&self.members), Arc::clone(&self.slab), &self.eventfd);
+            match made {
+                Ok(ring) => self.ring = Some(ring),
+                Err(error) => {
+                    tracing::warn!("no io_uring for this queue, using blocking calls: {error}");
+                    self.uring = false;
+                }
+            }
+        }
+        self.ring.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests;
