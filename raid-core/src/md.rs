@@ -23,6 +23,7 @@ pub mod create;
 #[doc(hidden)]
 pub mod fuzz;
 mod id;
+mod redundancy;
 pub mod signature;
 pub mod superblock;
 pub mod update;

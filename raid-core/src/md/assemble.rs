@@ -1,9 +1,45 @@
 //! Deciding from the superblocks of some members what the array is, who belongs to it and in what state.
+//!
+//! # Who is current
+//!
+//! An update gives every superblock that takes part the same next event count, and nothing that relies
+//! on it happens before it is durable on all of them: no write is acknowledged over a failed member
+//! whose failure is not recorded, no write is sent before the dirty mark is down. So:
+//!
+//! - The superblocks with the highest event count are the *newest*; their role tables are the truth.
+//!   When they do not agree with each other, two halves were written apart: refused.
+//! - A member with that event count is current, in the role that the tables give it.
+//! - A member exactly **one** event behind is current if the newest tables list its number as active in
+//!   the slot that it claims itself, and if it calls no current member faulty. The last update did
+//!   not reach it, and whatever that update was (dirty, clean, somebody else's failure or arrival), no
+//!   write relied on it yet: had its own write failed, the next update would have listed it as faulty.
+//!   This is a crash between two superblock writes.
+//! - The distance alone is never enough: a member whose number the newest tables call faulty, spare or
+//!   something else is out even one event behind (md once let such a member back in, and parity was
+//!   rewritten to match stale data).
+//! - Two or more events behind is stale, whatever the tables say. Tables that list such a member as
+//!   active were written without it being told twice: that does not happen in an orderly life.
+//! - A member that is out, but whose own tables go on with none of the current members while a slot of
+//!   theirs stands empty there, went on alone: split brain, refused.
+//!
+//! `force` lets as many stale members back in as the array cannot do without, newest first.
+//!
+//! # What is not decided here
+//!
+//! Nothing is written. The first update ([`crate::md::update::apply`]) of an array that was assembled
+//! with members left out lists them as faulty.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+mod decide;
+mod error;
+
+pub use decide::assemble;
+pub use error::{AssembleError, RejectReason};
+
+use crate::md::superblock::LogArea;
 use crate::md::{MdUuid, Superblock, SuperblockError};
 
 /// A member offered for assembly.
@@ -54,7 +90,8 @@ pub struct Assembly {
     pub component_bytes: u64,
     /// Event count of the newest superblocks.
     pub events: u64,
-    /// How far the redundancy is known to be right, in bytes of a member: `None` for everywhere (clean).
+    /// How far the redundancy is known to be right: `None` for everywhere (clean). In bytes of a
+    /// member's data area for levels 1, 4, 5 and 6, in bytes of the array for level 10, as md counts.
     pub resynced_bytes: Option<u64>,
     /// What fills each slot; its length is the slot count.
     pub slots: Vec<SlotState>,
@@ -64,6 +101,10 @@ pub struct Assembly {
     pub rejected: Vec<Rejected>,
     /// The member whose superblock is the truth.
     pub newest: usize,
+    /// Members that are in their slots by force alone: their content may be old.
+    pub forced: Vec<usize>,
+    /// The write-intent bitmap, relative to each member's superblock.
+    pub bitmap: Option<LogArea>,
     /// Things the user should read.
     pub warnings: Vec<String>,
 }
@@ -99,63 +140,6 @@ pub struct Rejected {
     pub member: usize,
     /// Why.
     pub reason: RejectReason,
-}
-
-/// Why a member is left out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RejectReason {
-    /// Its superblock cannot be used.
-    #[error("{0}")]
-    Superblock(SuperblockError),
-    /// The newest superblocks call it faulty.
-    #[error("it was marked faulty: its event count is {events}, that of the array {newest_events}")]
-    Faulty {
-        /// Its events.
-        events: u64,
-        /// The array's.
-        newest_events: u64,
-    },
-    /// It missed updates of the array.
-    #[error("it is stale: its event count is {events}, that of the array {newest_events}")]
-    Stale {
-        /// Its events.
-        events: u64,
-        /// The array's.
-        newest_events: u64,
-    },
-}
-
-/// Why there is no array.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AssembleError {
-    /// No candidate has a superblock.
-    #[error("no member has a usable superblock")]
-    NoSuperblock,
-}
-
-impl AssembleError {
-    /// Whether [`AssembleOptions::force`] would go on.
-    #[must_use]
-    pub fn can_force(&self) -> bool {
-        false
-    }
-}
-
-/// Decides what the array is.
-///
-/// The result does not depend on the order of the candidates, except that it names them by index.
-///
-/// # Errors
-///
-/// [`AssembleError`], which names the members and slots concerned.
-pub fn assemble(
-    candidates: &[Candidate<'_>],
-    options: AssembleOptions,
-) -> Result<Assembly, AssembleError> {
-    let _ = (candidates, options);
-    unimplemented!()
 }
 
 /// The members of one array among many.

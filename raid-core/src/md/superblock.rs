@@ -31,6 +31,7 @@ use core::fmt;
 use core::ops::Range;
 
 pub use check::WriteObstacle;
+pub(in crate::md) use check::check_shape;
 pub use decode::decode;
 pub use error::SuperblockError;
 
@@ -180,11 +181,11 @@ impl fmt::Display for Features {
 pub enum Role {
     /// Active in a slot (with `recovery_offset`: being recovered into it).
     Active(u16),
-    /// Failed, or never there.
+    /// Failed.
     Faulty,
     /// The journal of the array.
     Journal,
-    /// A spare.
+    /// A spare; also what stands for numbers that are not in use, and for members that were removed.
     Spare,
 }
 
@@ -301,7 +302,7 @@ pub struct Superblock {
     pub events: u64,
     /// Array sectors known in sync: [`ALL_SECTORS`] clean, 0 dirty, else the position of a resync.
     pub resync_offset_sectors: u64,
-    /// Role of each member, by `dev_number`; what is not listed is [`Role::Faulty`].
+    /// Role of each member, by `dev_number`; numbers not in use have md's spare role.
     roles: Vec<u16>,
     /// The area as it was read; zeros for a new one.
     area: Box<[u8; AREA_BYTES]>,
@@ -337,19 +338,20 @@ impl Superblock {
         self.role_of(self.dev_number)
     }
 
-    /// Role of the member `dev_number`, by this superblock's word.
+    /// Role of the member `dev_number`, by this superblock's word; a number beyond its table is one of
+    /// the many that are not in use, which md lists as spares.
     #[must_use]
     pub fn role_of(&self, dev_number: u32) -> Role {
         let role = usize::try_from(dev_number).ok().and_then(|index| self.roles.get(index));
-        role.map_or(Role::Faulty, |&role| Role::from_md(role))
+        role.map_or(Role::Spare, |&role| Role::from_md(role))
     }
 
-    /// Every member number with its role, unused numbers (faulty) included.
+    /// Every member number with its role. Numbers not in use are listed as spares (by md) or faulty.
     pub fn roles(&self) -> impl ExactSizeIterator<Item = Role> + '_ {
         self.roles.iter().map(|&role| Role::from_md(role))
     }
 
-    /// Sets the role of member `dev_number`; the table grows as needed, new entries being faulty.
+    /// Sets the role of member `dev_number`; the table grows as needed, with spares, as md does.
     ///
     /// # Errors
     ///
@@ -360,10 +362,21 @@ impl Superblock {
             return Err(SuperblockError::DevNumber { dev_number, max_dev: MAX_DEV_MAX as u32 });
         }
         if index >= self.roles.len() {
-            self.roles.resize(index + 1, Role::Faulty.to_md());
+            self.roles.resize(index + 1, Role::Spare.to_md());
         }
         self.roles[index] = role.to_md();
         Ok(())
+    }
+
+    /// Takes over the table of roles of another superblock of the same array; it never gets shorter.
+    pub(in crate::md) fn take_roles(&mut self, other: &Self) {
+        let shared = other.roles.len().min(self.roles.len());
+        self.roles[..shared].copy_from_slice(&other.roles[..shared]);
+        self.roles.extend_from_slice(&other.roles[shared..]);
+        for role in &mut self.roles[other.roles.len()..] {
+            // Beyond the other's table nobody is active.
+            *role = Role::Spare.to_md();
+        }
     }
 
     /// Member numbers listed as active in `slot`; two when a replacement is under way.
@@ -401,6 +414,12 @@ impl Superblock {
         let partial = self.features.has(Features::RECOVERY_OFFSET)
             && self.recovery_offset_sectors != ALL_SECTORS;
         partial.then(|| self.recovery_offset_sectors.saturating_mul(SECTOR_BYTES))
+    }
+
+    /// Used bytes of each member; 0 for level 0 and linear, where each uses its whole data area.
+    #[must_use]
+    pub fn component_bytes(&self) -> u64 {
+        self.size_sectors.saturating_mul(SECTOR_BYTES)
     }
 
     /// The data area of this member, in bytes. [`decode`] has made sure that it fits.

@@ -12,9 +12,16 @@ const CHUNK_SECTORS_MAX: u32 = 1 << 21;
 /// Greatest unit of the bad-block log, as a shift: 2 MiB. md itself writes 0.
 const BAD_BLOCK_SHIFT_MAX: u8 = 12;
 
+/// Greatest event count: no array reaches it, and one more is still a number.
+const EVENTS_MAX: u64 = 1 << 62;
+
 /// Checks all fields, then the areas; the checksum has been checked before.
 pub(super) fn check(superblock: &Superblock, member_sectors: u64) -> Result<(), SuperblockError> {
     check_features(superblock)?;
+    let events = superblock.events;
+    if events > EVENTS_MAX {
+        return Err(SuperblockError::Events { events, max: EVENTS_MAX });
+    }
     check_slots(superblock)?;
     check_layout(superblock.level, superblock.layout, superblock.slot_count, superblock.features)?;
     check_chunk(superblock.level, superblock.chunk_sectors)?;
@@ -51,6 +58,21 @@ fn slot_count_min(level: i32) -> Result<u32, SuperblockError> {
     }
 }
 
+/// Checks level, slot count, layout and chunk size against each other, for an array to be made.
+pub(in crate::md) fn check_shape(
+    level: i32,
+    layout: u32,
+    slot_count: u32,
+    chunk_sectors: u32,
+) -> Result<(), SuperblockError> {
+    let (min, max) = (slot_count_min(level)?, SLOT_COUNT_MAX as u32);
+    if !(min..=max).contains(&slot_count) {
+        return Err(SuperblockError::SlotCount { slot_count, min, max });
+    }
+    check_layout(level, layout, slot_count, Features(Features::RAID0_LAYOUT))?;
+    check_chunk(level, chunk_sectors)
+}
+
 fn check_slots(superblock: &Superblock) -> Result<(), SuperblockError> {
     let (slot_count, max) = (superblock.slot_count, SLOT_COUNT_MAX as u32);
     let min = slot_count_min(superblock.level)?;
@@ -74,7 +96,7 @@ fn check_layout(
         6 => matches!(layout, 0..=5 | 8..=10 | 16..=20),
         10 => {
             let copies = (layout & 0xff) * (layout >> 8 & 0xff);
-            layout >> 19 == 0 && (2..=slot_count).contains(&copies)
+            layout >> 17 <= 2 && (2..=slot_count).contains(&copies)
         }
         _ => true,
     };

@@ -214,7 +214,6 @@ impl Superblock {
         let head =
             RawHead::read_from_prefix(&area).map_or_else(|_| unreachable!(), |(head, _)| head);
         let mut blank = convert(&area, &head, 0, minor);
-        // md's tools write unused entries as spares; the kernel makes them faulty when it writes.
         blank.roles = alloc::vec![Role::Spare.to_md(); max_dev.min(MAX_DEV_MAX)];
         blank
     }

@@ -185,6 +185,14 @@ pub enum SuperblockError {
         /// Most.
         max: u8,
     },
+    /// An event count that no array reaches: adding to it could overflow.
+    #[error("event count {events} > {max}")]
+    Events {
+        /// What it says.
+        events: u64,
+        /// Most.
+        max: u64,
+    },
     /// Two features that exclude each other.
     #[error("features {first} and {second} exclude each other")]
     Features {
