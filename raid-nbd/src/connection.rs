@@ -301,6 +301,11 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         self.table.len()
     }
 
+    /// Payload bytes of requests in flight and of replies not sent yet.
+    pub fn request_bytes(&self) -> usize {
+        self.request_bytes
+    }
+
     /// Set when the socket can be closed. Operations may still be in flight then; their answers are to be
     /// handed in as ever, and lead to nothing.
     pub fn finished(&self) -> Option<&Ended> {
