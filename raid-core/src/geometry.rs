@@ -287,9 +287,15 @@ impl Geometry {
 
     fn new_raid0(spec: &GeometrySpec<'_>, layout: Raid0Layout) -> Result<Self, GeometryError> {
         let sizes = rounded_sizes(spec, spec.chunk_bytes)?;
+        // No zone may overflow either, and the zones hold all of the members.
         let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size));
-        let total = total.filter(|total| i64::try_from(*total).is_ok());
-        let array_bytes = total.ok_or(GeometryError::ArrayTooLarge)?;
+        if total.is_none_or(|total| i64::try_from(total).is_err()) {
+            return Err(GeometryError::ArrayTooLarge);
+        }
+        // md cuts bits off where a chunk is no power of two, so such an array ends before its zones do. It is the
+        // size that partitions and file systems on the array were made for, hence it is ours (md: `raid0_size`).
+        let masked = sizes.iter().map(|size| size & !(spec.chunk_bytes - SECTOR_BYTES));
+        let array_bytes = masked.sum();
         let map = ZoneMap::new(layout, spec.chunk_bytes, &sizes);
         let zone_count = map.zone_count();
         if zone_count > 1 && layout == Raid0Layout::Unspecified {
