@@ -11,7 +11,7 @@ use raid_core::plan::{IoKind, Trust};
 use raid_core::queue::{MemberError, Queue, QueueConfig};
 use raid_core::request::{Completion, Request, RequestKind};
 use raid_core::slots::SlotSet;
-use raid_core::volume::{GroupConfig, OuterConfig, Volume, VolumeConfig};
+use raid_core::volume::{GroupConfig, MetadataUpdate, OuterConfig, Volume, VolumeConfig};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,22 +23,22 @@ pub(crate) const DATA_OFFSET: u64 = 8192;
 pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {
             bytes.extend(self.next().to_le_bytes());
@@ -69,8 +69,8 @@ pub(crate) fn geometry(
 /// The memory behind the names: one vector for each request, the scratch arena, zeroes.
 #[derive(Default)]
 pub(crate) struct ModelMemory {
-    pub requests: HashMap<u32, Vec<u8>>,
-    pub scratch: Vec<u8>,
+    pub(crate) requests: HashMap<u32, Vec<u8>>,
+    pub(crate) scratch: Vec<u8>,
 }
 
 impl ModelMemory {
@@ -133,13 +133,13 @@ impl Memory for ModelMemory {
 /// An operation that a member has been given.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingIo {
-    pub queue: usize,
-    pub token: u32,
-    pub member: usize,
-    pub kind: IoKind,
-    pub offset: u64,
-    pub len: u64,
-    pub segments: Vec<Segment>,
+    pub(crate) queue: usize,
+    pub(crate) token: u32,
+    pub(crate) member: usize,
+    pub(crate) kind: IoKind,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) segments: Vec<Segment>,
 }
 
 /// Decides how a member operation ends.
@@ -147,27 +147,30 @@ pub(crate) type Fault = Box<dyn FnMut(&PendingIo) -> Result<(), MemberError>>;
 
 /// A whole array on vectors, driven by one or more queues.
 pub(crate) struct Rig {
-    pub volume: Arc<Volume>,
-    pub queues: Vec<Queue>,
-    pub memories: Vec<ModelMemory>,
-    pub members: Vec<Vec<u8>>,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) memories: Vec<ModelMemory>,
+    pub(crate) members: Vec<Vec<u8>>,
     /// Members that are gone: touching one is a violation.
-    pub absent: SlotSet,
-    pub pending: Vec<PendingIo>,
-    pub fault: Option<Fault>,
-    pub metadata_writes: usize,
-    pub completions: Vec<(usize, Completion)>,
+    pub(crate) absent: SlotSet,
+    pub(crate) pending: Vec<PendingIo>,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) metadata_writes: usize,
+    /// Leave metadata updates to the test, one at a time.
+    pub(crate) hold_metadata: bool,
+    pub(crate) held_metadata: Option<MetadataUpdate>,
+    pub(crate) completions: Vec<(usize, Completion)>,
     /// Operations sent, by kind: reads and writes.
-    pub sent: (usize, usize),
+    pub(crate) sent: (usize, usize),
 }
 
 /// What a rig is made with besides its geometry.
 #[derive(Clone, Copy)]
 pub(crate) struct RigOptions {
-    pub queues: usize,
-    pub block: u32,
-    pub trust: Trust,
-    pub absent: SlotSet,
+    pub(crate) queues: usize,
+    pub(crate) block: u32,
+    pub(crate) trust: Trust,
+    pub(crate) absent: SlotSet,
 }
 
 impl Default for RigOptions {
@@ -177,11 +180,11 @@ impl Default for RigOptions {
 }
 
 impl Rig {
-    pub fn new(geometry: &Geometry, members: Vec<Vec<u8>>, options: RigOptions) -> Self {
+    pub(crate) fn new(geometry: &Geometry, members: Vec<Vec<u8>>, options: RigOptions) -> Self {
         Self::nested(&[geometry.clone()], None, members, options)
     }
 
-    pub fn nested(
+    pub(crate) fn nested(
         groups: &[Geometry],
         outer: Option<OuterConfig>,
         members: Vec<Vec<u8>>,
@@ -223,13 +226,15 @@ impl Rig {
             pending: Vec::new(),
             fault: None,
             metadata_writes: 0,
+            hold_metadata: false,
+            held_metadata: None,
             completions: Vec::new(),
             sent: (0, 0),
         }
     }
 
     /// Moves everything forward that does not need a member to answer.
-    pub fn drive(&mut self) {
+    pub(crate) fn drive(&mut self) {
         loop {
             let mut progress = false;
             for index in 0..self.queues.len() {
@@ -261,6 +266,10 @@ impl Rig {
                     progress = true;
                 }
                 if let Some(update) = queue.poll_metadata() {
+                    if self.hold_metadata {
+                        self.held_metadata = Some(update);
+                        return;
+                    }
                     self.metadata_writes += 1;
                     queue.handle_metadata(&update, &SlotSet::new());
                     progress = true;
@@ -287,7 +296,7 @@ impl Rig {
     }
 
     /// Executes the `index`-th pending operation on the model and answers it.
-    pub fn answer(&mut self, index: usize) {
+    pub(crate) fn answer(&mut self, index: usize) {
         let io = self.pending.swap_remove(index);
         let result = self.fault.as_mut().map_or(Ok(()), |fault| fault(&io));
         if result.is_ok() {
@@ -317,7 +326,7 @@ impl Rig {
     }
 
     /// Runs until nothing is under way, answering in random order.
-    pub fn settle(&mut self, random: &mut Random) {
+    pub(crate) fn settle(&mut self, random: &mut Random) {
         loop {
             self.drive();
             if self.pending.is_empty() {
@@ -330,7 +339,7 @@ impl Rig {
     }
 
     /// One request from start to end on queue 0; returns its buffer.
-    pub fn request(
+    pub(crate) fn request(
         &mut self,
         kind: RequestKind,
         offset: u64,
@@ -348,11 +357,11 @@ impl Rig {
         (completion, buffer)
     }
 
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Completion {
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Completion {
         self.request(RequestKind::Write, offset, bytes.len() as u64, bytes.to_vec()).0
     }
 
-    pub fn read(&mut self, offset: u64, len: u64) -> (Completion, Vec<u8>) {
+    pub(crate) fn read(&mut self, offset: u64, len: u64) -> (Completion, Vec<u8>) {
         self.request(RequestKind::Read, offset, len, vec![0x5a; len as usize])
     }
 }
