@@ -1,8 +1,9 @@
 //! Levels and layouts: their md numbers and the names that mdadm prints and accepts.
 //!
-//! A layout says where inside a level the chunks go. The numbers are those of an md superblock, so they are never
-//! changed here. The rules themselves are in the submodules: [`parity`] for levels 4, 5 and 6, `raid0` for unequal
-//! members, `raid10` for copies. [`crate::geometry`] puts them together with sizes.
+//! A layout says where inside a level the chunks go. The numbers are those of an md superblock, so
+//! they are never changed here. The rules themselves are in the submodules: [`parity`] for levels
+//! 4, 5 and 6, `raid0` for unequal members, `raid10` for copies. [`crate::geometry`] puts them
+//! together with sizes.
 
 pub(crate) mod divider;
 mod names;
@@ -49,7 +50,8 @@ impl Level {
     /// The level of an md superblock.
     ///
     /// # Errors
-    /// [`LayoutError::UnknownLevel`] for any other number (md's multipath, faulty and containers among them).
+    /// [`LayoutError::UnknownLevel`] for any other number (md's multipath, faulty and containers
+    /// among them).
     pub fn from_md(number: i32) -> Result<Self, LayoutError> {
         let found = Self::ALL.into_iter().find(|level| level.to_md() == number);
         found.ok_or(LayoutError::UnknownLevel { number })
@@ -91,7 +93,8 @@ impl Level {
 /// How a level lays its chunks out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// The level knows one way only: linear, RAID 1 and RAID 4. md writes 0 (and ignores the field on RAID 4).
+    /// The level knows one way only: linear, RAID 1 and RAID 4. md writes 0 (and ignores the field
+    /// on RAID 4).
     None,
     /// RAID 0: matters only where members are unequal.
     Raid0(Raid0Layout),
@@ -165,11 +168,13 @@ impl Layout {
 
 /// What happens behind the end of the shorter members of a RAID 0.
 ///
-/// Linux 3.14 changed the rule by mistake; the superblock has said since 5.4 which one an array was written with.
+/// Linux 3.14 changed the rule by mistake; the superblock has said since 5.4 which one an array was
+/// written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Raid0Layout {
-    /// Not said: fine while all members are equal, refused otherwise, since a guess would give wrong bytes.
+    /// Not said: fine while all members are equal, refused otherwise, since a guess would give
+    /// wrong bytes.
     Unspecified = 0,
     /// Before Linux 3.14: the chunk's number in the array decides the slot in every zone.
     Original = 1,
@@ -187,8 +192,8 @@ impl Raid0Layout {
 
 /// How many copies a RAID 10 keeps and where.
 ///
-/// `near` copies lie side by side, `far` times in different parts of the members (or, with `offset`, in neighbouring
-/// rows). An array has `near * far` copies of everything.
+/// `near` copies lie side by side, `far` times in different parts of the members (or, with
+/// `offset`, in neighbouring rows). An array has `near * far` copies of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Raid10Layout {
     /// Copies in the same row.

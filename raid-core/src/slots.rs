@@ -1,7 +1,8 @@
 //! A set of slots, small enough to be passed by value.
 //!
-//! Used for the missing slots of an array, the slots a plan touches and the copies that may be read. 256 bits, because
-//! an array has at most 255 slots; four words, so that every operation is a handful of instructions and none allocates.
+//! Used for the missing slots of an array, the slots a plan touches and the copies that may be
+//! read. 256 bits, because an array has at most 255 slots; four words, so that every operation is a
+//! handful of instructions and none allocates.
 
 use core::fmt;
 
@@ -10,7 +11,8 @@ pub const SLOT_SET_CAPACITY: usize = 256;
 
 const WORD_COUNT: usize = SLOT_SET_CAPACITY / 64;
 
-/// A set of slots `0..256`. Slots beyond that are never members: `insert` panics, queries answer "no".
+/// A set of slots `0..256`. Slots beyond that are never members: `insert` panics, queries answer
+/// "no".
 ///
 /// ```
 /// use raid_core::slots::SlotSet;

@@ -1,7 +1,9 @@
-//! Goal: the geometry is md's. Method: take arrays that mdadm and the kernel made (`tests/golden`), put their content
-//! together from the members' bytes by `place`, `copy` and `stripe` alone, and compare it with the SHA-256 of what md
-//! itself gave back; then check every parity byte and every mirror with plain byte loops that share nothing with the
-//! engine's kernels, and compute what each tolerated loss would take away.
+//! Goal: the geometry is md's. Method: take arrays that mdadm and the kernel made (`tests/golden`),
+//! put their content together from the members' bytes by `place`, `copy` and `stripe` alone, and
+//! compare it with the SHA-256 of what md itself gave back; then check every parity byte and every
+//! mirror with plain byte loops that share nothing with the engine's kernels, and compute what each
+//! tolerated loss would take away.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use raid_core::geometry::{ChunkKind, Geometry, GeometrySpec, Layout, Level, Place, Stripe};
 use raid_core::slots::SlotSet;
@@ -122,7 +124,8 @@ impl Golden {
         self.slots.iter().map(|a| if a.is_empty() { &a[..] } else { &a[chunk(a)] }).collect()
     }
 
-    /// The array's content, from the first copy that is not missing; missing parity members are regenerated before.
+    /// The array's content, from the first copy that is not missing; missing parity members are
+    /// regenerated before.
     fn content(&self) -> Vec<u8> {
         let mut content = Vec::new();
         let mut offset = 0;
@@ -279,8 +282,8 @@ fn every_parity_byte_is_what_md_wrote() {
     assert_eq!(layouts.len(), 1 + 6 + 14, "layouts with a golden array: {layouts:?}");
 }
 
-// For every slot, and every pair of slots on RAID 6: what the others say is what the lost members held. A few bytes at
-// both ends of each chunk do, since the test above has looked at all of them.
+// For every slot, and every pair of slots on RAID 6: what the others say is what the lost members
+// held. A few bytes at both ends of each chunk do, since the test above has looked at all of them.
 #[test]
 fn every_tolerated_loss_can_be_computed() {
     const SAMPLE_BYTES: usize = 24;
@@ -345,7 +348,8 @@ fn every_mirror_is_equal() {
     }
 }
 
-// Going through the members instead of the array gives the same content: `logical_of` is the inverse on real arrays.
+// Going through the members instead of the array gives the same content: `logical_of` is the
+// inverse on real arrays.
 #[test]
 fn members_say_where_their_bytes_belong() {
     for folder in goldens() {

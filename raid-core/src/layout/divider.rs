@@ -1,14 +1,15 @@
 //! Division of a 64-bit number by a divisor that is known when the array is opened.
 //!
-//! Every request is divided by the number of slots at least once. A 64-bit division takes 20 to 40 cycles on many
-//! machines; a multiplication by the reciprocal and one correction take about 5.
+//! Every request is divided by the number of slots at least once. A 64-bit division takes 20 to 40
+//! cycles on many machines; a multiplication by the reciprocal and one correction take about 5.
 
 /// A divisor `1..=u64::MAX` with its reciprocal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divider {
     divisor: u64,
-    /// `floor((2^64 - 1) / divisor)`: the estimate from it is the quotient or one less, for every 64-bit number,
-    /// since the error is `x * (1 + r) / (divisor * 2^64)` with `r < divisor`, so less than or equal to 1.
+    /// `floor((2^64 - 1) / divisor)`: the estimate from it is the quotient or one less, for every
+    /// 64-bit number, since the error is `x * (1 + r) / (divisor * 2^64)` with `r < divisor`, so
+    /// less than or equal to 1.
     reciprocal: u64,
 }
 
@@ -40,7 +41,8 @@ impl Divider {
 mod tests {
     use super::*;
 
-    // Small numbers exhaustively, then the neighbourhood of every power of two, where estimates go wrong first.
+    // Small numbers exhaustively, then the neighbourhood of every power of two, where estimates go
+    // wrong first.
     #[test]
     fn agrees_with_the_machine_division() {
         let divisors =

@@ -1,4 +1,4 @@
-//! Names of levels and layouts, as mdadm prints and accepts them. Tests: at the end.
+//! Names of levels and layouts, as mdadm prints and accepts them. Tests: `tests/layout_tables.rs`.
 
 use super::{FarSets, Layout, Level, ParityLayout, Raid0Layout, Raid10Layout};
 use core::fmt;
@@ -91,13 +91,13 @@ pub(super) fn known_layouts(level: Level) -> &'static str {
         Level::Linear | Level::Raid1 | Level::Raid4 => "default",
         Level::Raid0 => "original, alternate",
         Level::Raid5 => {
-            "left-asymmetric, right-asymmetric, left-symmetric, right-symmetric, parity-first, parity-last, \
-             ddf-zero-restart, ddf-N-restart, ddf-N-continue"
+            "left-asymmetric, right-asymmetric, left-symmetric, right-symmetric, parity-first, \
+             parity-last, ddf-zero-restart, ddf-N-restart, ddf-N-continue"
         }
         Level::Raid6 => {
-            "left-asymmetric, right-asymmetric, left-symmetric, right-symmetric, parity-first, parity-last, \
-             ddf-zero-restart, ddf-N-restart, ddf-N-continue, left-asymmetric-6, right-asymmetric-6, \
-             left-symmetric-6, right-symmetric-6, parity-first-6"
+            "left-asymmetric, right-asymmetric, left-symmetric, right-symmetric, parity-first, \
+             parity-last, ddf-zero-restart, ddf-N-restart, ddf-N-continue, left-asymmetric-6, \
+             right-asymmetric-6, left-symmetric-6, right-symmetric-6, parity-first-6"
         }
         Level::Raid10 => "n2, f2, o2 and so on (near, far, offset copies)",
     }

@@ -1,4 +1,5 @@
-//! Parity layouts of RAID 4, 5 and 6: which slot holds what in a stripe, and the order of data in the Q syndrome.
+//! Parity layouts of RAID 4, 5 and 6: which slot holds what in a stripe, and the order of data in
+//! the Q syndrome.
 //!
 //! ```text
 //! RAID 5 over 4 slots, stripes 0..3; the number is the data chunk k of the stripe
@@ -18,7 +19,8 @@
 //!   0 P Q 1 2         0 1 2 P Q        2 P Q 0 1        0 1 2 P Q
 //!   P Q 0 1 2         Q 0 1 2 P        P Q 0 1 2        Q 0 1 2 P
 //!
-//! ddf-zero-restart  ddf-N-restart   ddf-N-continue  left-symmetric-6 (16..20: a RAID 5 layout and Q on the last slot)
+//! ddf-zero-restart  ddf-N-restart   ddf-N-continue   left-symmetric-6; all "-6" layouts are a
+//!                                                    RAID 5 layout with Q on the last slot
 //!   P Q 0 1 2         0 1 2 P Q       0 1 2 Q P        0 1 2 P Q
 //!   0 P Q 1 2         0 1 P Q 2       1 2 Q P 0        1 2 P 0 Q
 //!   0 1 P Q 2         0 P Q 1 2       2 Q P 0 1        2 P 0 1 Q
@@ -26,12 +28,13 @@
 //!   Q 0 1 2 P         Q 0 1 2 P       P 0 1 2 Q        0 1 2 P Q
 //! ```
 //!
-//! Order of the data in Q (the exponent of data k): the plain layouts start at the slot after Q and go round, so it is
-//! not `k` where the layout is asymmetric. DDF layouts give every slot its own exponent, P's and Q's included, which
-//! count as zeroes. The `-6` layouts have Q last, so they start at slot 0.
+//! Order of the data in Q (the exponent of data k): the plain layouts start at the slot after Q and
+//! go round, so it is not `k` where the layout is asymmetric. DDF layouts give every slot its own
+//! exponent, P's and Q's included, which count as zeroes. The `-6` layouts have Q last, so they
+//! start at slot 0.
 //!
-//! Facts: md `raid5_compute_sector`, `raid6_d0`, `raid6_idx_to_slot`. Tests: `tests/layout.rs` has these tables,
-//! `tests/golden_layout.rs` reads arrays made by md.
+//! Facts: md `raid5_compute_sector`, `raid6_d0`, `raid6_idx_to_slot`. Tests:
+//! `tests/layout_tables.rs` has these tables, `tests/golden_layout.rs` reads arrays made by md.
 
 use super::Level;
 use super::divider::Divider;
@@ -150,7 +153,8 @@ enum SyndromeOrder {
     Slot,
 }
 
-/// One stripe: who holds P, Q and each data chunk. Made by [`crate::geometry::Geometry::stripe`]; costs nothing to copy.
+/// One stripe: who holds P, Q and each data chunk. Made by [`crate::geometry::Geometry::stripe`];
+/// costs nothing to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
     /// The stripe's index in the array.
@@ -230,7 +234,8 @@ impl Stripe {
         self.run.slot(k)
     }
 
-    /// The exponent of data chunk `k` in Q: its coefficient is `2^exponent`. Below [`Stripe::syndrome_width`].
+    /// The exponent of data chunk `k` in Q: its coefficient is `2^exponent`. Below
+    /// [`Stripe::syndrome_width`].
     ///
     /// # Panics
     /// In debug builds, when `k` is not below [`Stripe::data_count`].
@@ -247,8 +252,8 @@ impl Stripe {
         }
     }
 
-    /// The number of sources of the syndrome: the data chunks, or, in a DDF layout, all slots, where P's and Q's own
-    /// places count as zeroes.
+    /// The number of sources of the syndrome: the data chunks, or, in a DDF layout, all slots,
+    /// where P's and Q's own places count as zeroes.
     #[must_use]
     #[inline]
     pub const fn syndrome_width(&self) -> usize {

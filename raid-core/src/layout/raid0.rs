@@ -9,9 +9,10 @@
 //! zone 2                (end)      10
 //! ```
 //!
-//! In the original layout the chunk's number in the whole array decides the slot: 6 mod 2 = 0 is still the zone's first
-//! slot here, but when zone 0 ends at an odd chunk, every row of zone 1 is turned by one. Facts: md `create_strip_zones`,
-//! `map_sector`. Tests: `tests/layout.rs`, `tests/golden_layout.rs`.
+//! In the original layout the chunk's number in the whole array decides the slot: 6 mod 2 = 0 is
+//! still the zone's first slot here, but when zone 0 ends at an odd chunk, every row of zone 1 is
+//! turned by one. Facts: md `create_strip_zones`, `map_sector`. Tests: `tests/layout_tables.rs`,
+//! `tests/layout.rs`, `tests/golden_layout.rs`.
 
 use super::Raid0Layout;
 use super::divider::Divider;
@@ -44,7 +45,8 @@ pub(crate) struct ZoneMap {
 type ZonePlace = (usize, u64, u64);
 
 impl ZoneMap {
-    /// Zones for members of these sizes, each a multiple of `chunk_bytes` and not zero; the sum must fit.
+    /// Zones for members of these sizes, each a multiple of `chunk_bytes` and not zero; the sum
+    /// must fit.
     pub(crate) fn new(layout: Raid0Layout, chunk_bytes: u64, member_bytes: &[u64]) -> Self {
         let mut ends: Vec<u64> = member_bytes.to_vec();
         ends.sort_unstable();

@@ -9,9 +9,10 @@
 //!                       H  E  F  G
 //! ```
 //!
-//! The near copies of chunk `c` are the places `c * near ..` counted along the rows. Each of them has `far - 1` more
-//! copies, each `near` slots further (inside its far set) and one stride down: a part of the member, or one row in the
-//! offset layout. Facts: md `__raid10_find_phys`, `calc_sectors`. Tests: `tests/layout.rs`, `tests/golden_layout.rs`.
+//! The near copies of chunk `c` are the places `c * near ..` counted along the rows. Each of them
+//! has `far - 1` more copies, each `near` slots further (inside its far set) and one stride down: a
+//! part of the member, or one row in the offset layout. Facts: md `__raid10_find_phys`,
+//! `calc_sectors`. Tests: `tests/layout_tables.rs`, `tests/layout.rs`, `tests/golden_layout.rs`.
 
 use super::divider::Divider;
 use super::{FarSets, Raid10Layout};
@@ -34,7 +35,8 @@ pub(crate) struct CopyMap {
 }
 
 impl CopyMap {
-    /// A map for members of `member_rows` chunks; none where two different chunks would fall on one place.
+    /// A map for members of `member_rows` chunks; none where two different chunks would fall on one
+    /// place.
     pub(crate) fn new(
         layout: Raid10Layout,
         slot_count: u8,
@@ -74,8 +76,8 @@ impl CopyMap {
         self.used_rows
     }
 
-    /// Slot and offset on the member of a copy of the array's byte `offset`; `copy` as md counts: the far copies of the
-    /// first near copy, then those of the second.
+    /// Slot and offset on the member of a copy of the array's byte `offset`; `copy` as md counts:
+    /// the far copies of the first near copy, then those of the second.
     #[inline]
     pub(crate) fn copy(&self, offset: u64, copy: usize) -> (usize, u64) {
         let far = u32::from(self.layout.far);
@@ -92,7 +94,8 @@ impl CopyMap {
         (slot, (row << self.chunk_shift) + inside)
     }
 
-    /// The array's byte at `member_offset` of `slot`, and which copy that is; none where no chunk lies.
+    /// The array's byte at `member_offset` of `slot`, and which copy that is; none where no chunk
+    /// lies.
     pub(crate) fn logical_of(&self, slot: usize, member_offset: u64) -> Option<(u64, usize)> {
         let row = member_offset >> self.chunk_shift;
         if row >= self.used_rows {
@@ -117,7 +120,8 @@ impl CopyMap {
         (chunk < self.chunk_count).then_some(((chunk << self.chunk_shift) + inside, copy))
     }
 
-    /// The different sets of slots that hold the copies of one chunk; the pattern repeats after `slot_count` chunks.
+    /// The different sets of slots that hold the copies of one chunk; the pattern repeats after
+    /// `slot_count` chunks.
     pub(crate) fn copy_sets(&self) -> impl Iterator<Item = SlotSet> + '_ {
         let chunks = self.slot_count.divisor().min(self.chunk_count);
         (0..chunks).map(|chunk| {
