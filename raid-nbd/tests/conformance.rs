@@ -60,14 +60,14 @@ fn world<W: World>() -> W {
 }
 
 /// The only client of its server, which lives as long as it.
-fn alone<W: World + 'static>(config: Config) -> Client<W::Wire> {
+fn alone<W: World + Send + 'static>(config: Config) -> Client<W::Wire> {
     let world = W::new(config);
     let mut client = world.connect();
     client.server = Some(Box::new(world));
     client
 }
 
-fn c01_unknown_client_flag_closes<W: World + 'static>() {
+fn c01_unknown_client_flag_closes<W: World + Send + 'static>() {
     let world = world::<W>();
     for flags in [4, 1 << 31, 7] {
         let mut client = world.connect();
@@ -76,7 +76,7 @@ fn c01_unknown_client_flag_closes<W: World + 'static>() {
     }
 }
 
-fn c02_unknown_option_is_unsupported_and_the_next_parses<W: World + 'static>() {
+fn c02_unknown_option_is_unsupported_and_the_next_parses<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     for code in [4, 12, 99, 0, u32::MAX] {
@@ -86,7 +86,7 @@ fn c02_unknown_option_is_unsupported_and_the_next_parses<W: World + 'static>() {
     client.check_alive();
 }
 
-fn c03_data_where_there_is_none_is_invalid<W: World + 'static>() {
+fn c03_data_where_there_is_none_is_invalid<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     assert_eq!(client.ask(3, b"x"), INVALID);
@@ -100,7 +100,7 @@ fn c03_data_where_there_is_none_is_invalid<W: World + 'static>() {
     client.check_alive();
 }
 
-fn c04_abort_is_acknowledged<W: World + 'static>() {
+fn c04_abort_is_acknowledged<W: World + Send + 'static>() {
     let world = world::<W>();
     let mut client = world.connect();
     client.greet(3);
@@ -114,7 +114,7 @@ fn c04_abort_is_acknowledged<W: World + 'static>() {
     world.connect().begin(false, false).check_alive();
 }
 
-fn c05_go_always_describes_the_export<W: World + 'static>() {
+fn c05_go_always_describes_the_export<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     // `describe` insists on one INFO_EXPORT.
@@ -140,7 +140,7 @@ fn c05_go_always_describes_the_export<W: World + 'static>() {
     client.check_alive();
 }
 
-fn c06_repeated_and_unknown_info_requests_are_ignored<W: World + 'static>() {
+fn c06_repeated_and_unknown_info_requests_are_ignored<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     let info = client.describe(6, "disk", &[3, 3, 3, 77, 0, 0, 65535]);
@@ -150,7 +150,7 @@ fn c06_repeated_and_unknown_info_requests_are_ignored<W: World + 'static>() {
     client.check_alive();
 }
 
-fn c07_unknown_export_is_an_error_and_life_goes_on<W: World + 'static>() {
+fn c07_unknown_export_is_an_error_and_life_goes_on<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     let long = "x".repeat(4096);
@@ -162,7 +162,7 @@ fn c07_unknown_export_is_an_error_and_life_goes_on<W: World + 'static>() {
     client.check_alive();
 }
 
-fn c08_export_name_of_an_unknown_export_closes<W: World + 'static>() {
+fn c08_export_name_of_an_unknown_export_closes<W: World + Send + 'static>() {
     let world = world::<W>();
     for name in ["other".to_owned(), "d".repeat(5000), "d".repeat(100_000)] {
         let mut client = world.connect();
@@ -172,7 +172,7 @@ fn c08_export_name_of_an_unknown_export_closes<W: World + 'static>() {
     }
 }
 
-fn c09_zeroes_follow_export_name_alone<W: World + 'static>() {
+fn c09_zeroes_follow_export_name_alone<W: World + Send + 'static>() {
     let world = world::<W>();
     for client_flags in 0..4 {
         let mut client = world.connect();
@@ -197,7 +197,7 @@ fn c09_zeroes_follow_export_name_alone<W: World + 'static>() {
     client.wire.expect_closed();
 }
 
-fn c10_meta_contexts_need_structured_replies<W: World + 'static>() {
+fn c10_meta_contexts_need_structured_replies<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     for code in [9, 10] {
@@ -211,7 +211,7 @@ fn c10_meta_contexts_need_structured_replies<W: World + 'static>() {
     client.describe(7, "disk", &[]);
 }
 
-fn c10_meta_contexts_are_listed_and_set_by_different_rules<W: World + 'static>() {
+fn c10_meta_contexts_are_listed_and_set_by_different_rules<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     assert_eq!(client.ask(8, b""), ACK);
@@ -238,7 +238,7 @@ fn c10_meta_contexts_are_listed_and_set_by_different_rules<W: World + 'static>()
     }
 }
 
-fn c10_a_later_choice_of_contexts_replaces_an_earlier_one<W: World + 'static>() {
+fn c10_a_later_choice_of_contexts_replaces_an_earlier_one<W: World + Send + 'static>() {
     let world = world::<W>();
     let good = meta_data("disk", &["base:allocation"]);
     let later: [(u32, Vec<u8>, &str, bool); 6] = [
@@ -268,7 +268,7 @@ fn c10_a_later_choice_of_contexts_replaces_an_earlier_one<W: World + 'static>() 
     }
 }
 
-fn c11_a_name_longer_than_its_option_is_invalid<W: World + 'static>() {
+fn c11_a_name_longer_than_its_option_is_invalid<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     assert_eq!(client.ask(8, b""), ACK);
@@ -283,7 +283,7 @@ fn c11_a_name_longer_than_its_option_is_invalid<W: World + 'static>() {
     client.describe(7, "disk", &[]);
 }
 
-fn c12_a_long_option_is_too_big<W: World + 'static>() {
+fn c12_a_long_option_is_too_big<W: World + Send + 'static>() {
     let world = world::<W>();
     let mut client = world.connect();
     client.greet(3);
@@ -312,7 +312,7 @@ fn c12_a_long_option_is_too_big<W: World + 'static>() {
     client.wire.expect_closed();
 }
 
-fn c13_df_needs_structured_replies<W: World + 'static>() {
+fn c13_df_needs_structured_replies<W: World + Send + 'static>() {
     let world = world::<W>();
     let mut client = world.connect().begin(false, false);
     assert_eq!(client.flags & 1 << 7, 0);
@@ -329,7 +329,7 @@ fn c13_df_needs_structured_replies<W: World + 'static>() {
     }
 }
 
-fn c14_read_is_chunked_even_in_failure<W: World + 'static>() {
+fn c14_read_is_chunked_even_in_failure<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(true, false);
     client.request(READ, 0, 1, client.size, 1);
     assert_eq!(client.chunk_error(1), EINVAL);
@@ -348,7 +348,7 @@ fn c14_read_is_chunked_even_in_failure<W: World + 'static>() {
     assert!(std::str::from_utf8(&chunk.body[6..]).unwrap().contains("18446744073709551615"));
 }
 
-fn c15_chunks_stay_in_their_range<W: World + 'static>() {
+fn c15_chunks_stay_in_their_range<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(true, false);
     let data: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 % 251) as u8).collect();
     client.write(0, 1, 12_345, &data);
@@ -373,7 +373,7 @@ fn c15_chunks_stay_in_their_range<W: World + 'static>() {
     }
 }
 
-fn c16_ranges_are_checked_and_refused_payload_is_consumed<W: World + 'static>() {
+fn c16_ranges_are_checked_and_refused_payload_is_consumed<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(false, false);
     let size = client.size;
     for (command, error) in [(READ, EINVAL), (TRIM, EINVAL), (CACHE, EINVAL), (ZEROES, ENOSPC)] {
@@ -394,7 +394,7 @@ fn c16_ranges_are_checked_and_refused_payload_is_consumed<W: World + 'static>() 
     client.check_alive();
 }
 
-fn c16_a_read_only_export_refuses_writes<W: World + 'static>() {
+fn c16_a_read_only_export_refuses_writes<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config { read_only: true }).begin(false, false);
     assert_ne!(client.flags & 2, 0);
     client.write(0, 1, 0, &[9; 10_000]);
@@ -406,7 +406,7 @@ fn c16_a_read_only_export_refuses_writes<W: World + 'static>() {
     assert_eq!(client.read(0, 10_000), [0; 10_000]);
 }
 
-fn c17_unknown_commands_and_flags_are_invalid<W: World + 'static>() {
+fn c17_unknown_commands_and_flags_are_invalid<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(false, false);
     for command in [8, 9, 100, 65_535] {
         client.request(command, 0, 1, 0, 4096);
@@ -430,7 +430,7 @@ fn c17_unknown_commands_and_flags_are_invalid<W: World + 'static>() {
     client.wire.expect_closed();
 }
 
-fn c18_fua_goes_with_every_command<W: World + 'static>() {
+fn c18_fua_goes_with_every_command<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(true, true);
     assert_ne!(client.flags & 1 << 3, 0);
     client.request(READ, 1, 1, 0, 512);
@@ -449,7 +449,7 @@ fn c18_fua_goes_with_every_command<W: World + 'static>() {
     assert!(!client.status(1, 0, 4096).is_empty());
 }
 
-fn c19_requests_for_nothing_do_not_disconnect<W: World + 'static>() {
+fn c19_requests_for_nothing_do_not_disconnect<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(false, false);
     for command in [READ, TRIM, CACHE, ZEROES] {
         for offset in [0, 5, client.size] {
@@ -462,7 +462,7 @@ fn c19_requests_for_nothing_do_not_disconnect<W: World + 'static>() {
     client.check_alive();
 }
 
-fn c20_offsets_do_not_overflow<W: World + 'static>() {
+fn c20_offsets_do_not_overflow<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(false, false);
     for offset in [u64::MAX, u64::MAX - 4095, 1 << 63, (1 << 63) - 1] {
         for (command, error) in [(READ, EINVAL), (TRIM, EINVAL), (CACHE, EINVAL), (ZEROES, ENOSPC)]
@@ -476,7 +476,7 @@ fn c20_offsets_do_not_overflow<W: World + 'static>() {
     client.check_alive();
 }
 
-fn c21_flush_ignores_offset_and_length<W: World + 'static>() {
+fn c21_flush_ignores_offset_and_length<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(false, false);
     for (offset, len) in [(0, 0), (512, 512), (u64::MAX, u32::MAX)] {
         client.request(FLUSH, 0, 1, offset, len);
@@ -484,7 +484,7 @@ fn c21_flush_ignores_offset_and_length<W: World + 'static>() {
     }
 }
 
-fn c22_disc_has_no_reply<W: World + 'static>() {
+fn c22_disc_has_no_reply<W: World + Send + 'static>() {
     let world = world::<W>();
     for flags in [0, 1, 0x8000] {
         let mut client = world.connect().begin(false, false);
@@ -500,7 +500,7 @@ fn c22_disc_has_no_reply<W: World + 'static>() {
     }
 }
 
-fn c23_a_long_write_is_refused_or_disconnected<W: World + 'static>() {
+fn c23_a_long_write_is_refused_or_disconnected<W: World + Send + 'static>() {
     let world = world::<W>();
     let mut client = world.connect().begin(false, false);
     let payload = vec![1; (32 << 20) + 1];
@@ -516,7 +516,7 @@ fn c23_a_long_write_is_refused_or_disconnected<W: World + 'static>() {
     }
 }
 
-fn c25_fast_zero_fails_and_leaves_data<W: World + 'static>() {
+fn c25_fast_zero_fails_and_leaves_data<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(false, false);
     client.write(0, 1, 1000, b"precious");
     assert_eq!(client.simple(1), 0);
@@ -530,7 +530,7 @@ fn c25_fast_zero_fails_and_leaves_data<W: World + 'static>() {
     assert_eq!(client.read(1000, 8), b"p\0\0cious");
 }
 
-fn c26_block_status_covers_the_range<W: World + 'static>() {
+fn c26_block_status_covers_the_range<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(true, true);
     client.write(0, 1, 100_000, &[1; 10]);
     assert_eq!(client.simple(1), 0);
@@ -554,7 +554,7 @@ fn c26_block_status_covers_the_range<W: World + 'static>() {
     }
 }
 
-fn c27_block_status_needs_a_context<W: World + 'static>() {
+fn c27_block_status_needs_a_context<W: World + Send + 'static>() {
     let world = world::<W>();
     let mut client = world.connect().begin(false, false);
     client.request(STATUS, 0, 1, 0, 4096);
@@ -565,7 +565,7 @@ fn c27_block_status_needs_a_context<W: World + 'static>() {
     assert_eq!(client.chunk_error(1), EINVAL);
 }
 
-fn c28_cookies_come_back<W: World + 'static>() {
+fn c28_cookies_come_back<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default()).begin(false, false);
     let mut bytes = Vec::new();
     for tag in 0..100 {
@@ -584,7 +584,7 @@ fn c28_cookies_come_back<W: World + 'static>() {
     assert_eq!(cookies, expected);
 }
 
-fn c30_half_a_write_is_no_write<W: World + 'static>() {
+fn c30_half_a_write_is_no_write<W: World + Send + 'static>() {
     let world = world::<W>();
     let mut client = world.connect().begin(false, false);
     client.write(0, 1, 8192, &[7; 8192]);
@@ -601,7 +601,7 @@ fn c30_half_a_write_is_no_write<W: World + 'static>() {
     }
 }
 
-fn c31_extended_headers_are_refused_and_life_goes_on<W: World + 'static>() {
+fn c31_extended_headers_are_refused_and_life_goes_on<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     assert_eq!(client.ask(11, b""), UNSUP);
@@ -616,7 +616,7 @@ fn c31_extended_headers_are_refused_and_life_goes_on<W: World + 'static>() {
     client.wire.expect_closed();
 }
 
-fn c32_starttls_is_refused_and_life_goes_on<W: World + 'static>() {
+fn c32_starttls_is_refused_and_life_goes_on<W: World + Send + 'static>() {
     let mut client = alone::<W>(Config::default());
     client.greet(3);
     assert_eq!(client.ask(8, b""), ACK);

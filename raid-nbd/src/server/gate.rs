@@ -61,8 +61,9 @@ impl<B: Backend> Gate<B> {
             for peer in &mut self.half_open {
                 serve(peer, now);
             }
-            self.accept(now);
+            // First those who are through leave, so that no newcomer throws one of them out.
             self.sort(now);
+            self.accept(now);
         }
     }
 
@@ -135,25 +136,30 @@ impl<B: Backend> Gate<B> {
         let counted = Counted::new(&self.connection_count);
         let mut peer = Peer::new(socket, connection, counted);
         serve(&mut peer, now);
-        self.half_open.push_back(peer);
+        self.place(peer);
+        if self.half_open.len() > self.half_open_count_max {
+            debug!("client gone: {}", Ended::Crowded);
+            self.half_open.pop_front();
+        }
     }
 
-    /// Hand over those who are through, drop those who are done or late.
+    /// Let go of those who are through, done or late.
     fn sort(&mut self, now: Duration) {
         for _ in 0..self.half_open.len() {
             let Some(mut peer) = self.half_open.pop_front() else { break };
             peer.connection.handle_timeout(now);
-            if let Some(ended) = peer.connection.finished() {
-                debug!("client gone: {ended}");
-            } else if peer.connection.has_begun() {
-                self.hand_over(peer);
-            } else {
-                self.half_open.push_back(peer);
-            }
+            self.place(peer);
         }
-        while self.half_open.len() > self.half_open_count_max {
-            debug!("client gone: {}", Ended::Crowded);
-            self.half_open.pop_front();
+    }
+
+    /// To a worker, back into the queue, or away.
+    fn place(&mut self, peer: Peer<B::Buffer>) {
+        if let Some(ended) = peer.connection.finished() {
+            debug!("client gone: {ended}");
+        } else if peer.connection.has_begun() {
+            self.hand_over(peer);
+        } else {
+            self.half_open.push_back(peer);
         }
     }
 

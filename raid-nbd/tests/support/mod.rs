@@ -1,7 +1,7 @@
 //! A client written from the protocol text, over anything that carries bytes. It shares no encoder and no
 //! constant with the server: what both got wrong would go unseen.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "parts of several tests")]
 
 pub mod gated;
 
@@ -101,7 +101,7 @@ impl Wire for PureWire {
 pub struct Socket {
     pub server: Server,
     pub path: PathBuf,
-    _directory: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
 }
 
 impl World for Socket {
@@ -138,7 +138,7 @@ pub fn serve<B: raid_nbd::backend::Backend>(
     };
     change(&mut options);
     let server = Server::start(array, options).unwrap();
-    Socket { server, path, _directory: directory }
+    Socket { server, path, directory: directory }
 }
 
 pub fn connect(path: &Path) -> Client<UnixStream> {
@@ -235,7 +235,7 @@ pub struct Client<W> {
     pub size: u64,
     pub flags: u16,
     /// Its server, where it is the only client.
-    pub server: Option<Box<dyn std::any::Any>>,
+    pub server: Option<Box<dyn std::any::Any + Send>>,
 }
 
 impl<W: Wire> Client<W> {
