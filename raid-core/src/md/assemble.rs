@@ -37,7 +37,7 @@ mod decide;
 mod error;
 
 pub use decide::assemble;
-pub use error::{AssembleError, RejectReason};
+pub use error::{AssembleError, RejectReason, Unsupported};
 
 use crate::md::superblock::LogArea;
 use crate::md::{MdUuid, Superblock, SuperblockError};
@@ -82,12 +82,14 @@ pub struct Assembly {
     pub name: String,
     /// md's number of its level.
     pub level: i32,
-    /// md's number of its layout.
+    /// md's number of its layout; 0 where it means nothing, and for a RAID 0 that does not say.
     pub layout: u32,
     /// Chunk size in bytes; 0 when the level has none.
     pub chunk_bytes: u64,
     /// Used bytes of each member; 0 for level 0 and linear, where each uses its whole data area.
     pub component_bytes: u64,
+    /// The array must not be offered with a smaller logical block size; 0 when nothing is said.
+    pub logical_block_bytes: u32,
     /// Event count of the newest superblocks.
     pub events: u64,
     /// How far the redundancy is known to be right: `None` for everywhere (clean). In bytes of a

@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::md::redundancy::tolerates;
+use crate::geometry::{Geometry, GeometryError, GeometrySpec};
+use crate::layout::{Layout, LayoutError, Level};
+use crate::md::redundancy::{has_parity, tolerates};
 use crate::md::superblock::{
     self, ALL_SECTORS, AREA_BYTES, Features, LogArea, MAX_DEV_MAX, Minor, Role, SLOT_COUNT_MAX,
 };
@@ -45,7 +47,8 @@ pub struct CreateOptions<'a> {
 pub enum Initial {
     /// The members agree already, or nobody cares (mdadm `--assume-clean`).
     AssumeClean,
-    /// A resync has to run: the array starts dirty. Levels without redundancy are always clean.
+    /// A resync has to run: the array starts dirty. Levels without redundancy are always clean, and so is
+    /// parity with a slot missing, which has nothing to be compared with.
     Resync,
 }
 
@@ -92,6 +95,12 @@ pub enum CreateError {
         /// What was asked for.
         level: i32,
     },
+    /// A shape that cannot be.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// A layout that does not exist.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
     /// Any rule of the superblock that the wishes break.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
@@ -143,6 +152,11 @@ pub enum CreateError {
         /// The level.
         level: i32,
     },
+    /// A RAID 6 without one slot has two parities that need not agree, and no kernel resyncs it like that.
+    #[error(
+        "a RAID 6 cannot be built with one slot missing: leave out a second one and give its member as a spare"
+    )]
+    OneMissing,
     /// The name does not fit.
     #[error("name of {len} bytes > 31")]
     Name {
@@ -216,7 +230,8 @@ pub fn plan(options: &CreateOptions<'_>, members: &[NewMember]) -> Result<Create
     let size_sectors = size_sectors(options, members, data_offset_bytes)?;
 
     let spare_count = members.iter().filter(|member| member.place == NewPlace::Spare).count();
-    let mut common = blank(options, spare_count);
+    let is_degraded = members.len() - spare_count < options.slot_count;
+    let mut common = blank(options, spare_count, is_degraded);
     common.size_sectors = size_sectors;
     let mut spare_number = options.slot_count as u32;
     let mut superblocks = Vec::new();
@@ -319,6 +334,10 @@ fn check_wishes(options: &CreateOptions<'_>, members: &[NewMember]) -> Result<()
         let slots = (0..slot_count).filter(|&slot| missing[slot]).collect();
         return Err(CreateError::TooManyMissing { slots, level });
     }
+    let missing_count = missing.iter().filter(|&&is_missing| is_missing).count();
+    if level == 6 && missing_count == 1 && options.initial == Initial::Resync {
+        return Err(CreateError::OneMissing);
+    }
     Ok(())
 }
 
@@ -376,12 +395,29 @@ fn size_sectors(
     }
     let slack =
         if least >= SLACK_FROM_BYTES { TAIL_SLACK_BYTES.min(least - unit_bytes) } else { 0 };
+    // mdadm rounds mirrors too, so that they can become a RAID 5 later.
+    let unit_bytes = if options.level == 1 && least >= 65536 { 65536 } else { unit_bytes };
     let all = (least - slack) / unit_bytes * unit_bytes;
-    Ok(options.size_bytes.unwrap_or(all) / SECTOR_BYTES)
+    used_sectors(options, options.size_bytes.unwrap_or(all))
+}
+
+/// What is used of `size_bytes` on each member: less than all where a RAID 10 does not come out even.
+fn used_sectors(options: &CreateOptions<'_>, size_bytes: u64) -> Result<u64, CreateError> {
+    if options.level != 10 {
+        return Ok(size_bytes / SECTOR_BYTES);
+    }
+    let geometry = Geometry::new(GeometrySpec {
+        level: Level::Raid10,
+        layout: Layout::from_md(Level::Raid10, options.layout)?,
+        slot_count: options.slot_count,
+        chunk_bytes: options.chunk_bytes,
+        member_data_bytes: &alloc::vec![size_bytes; options.slot_count],
+    })?;
+    Ok(geometry.component_bytes() / SECTOR_BYTES)
 }
 
 /// What every superblock of the array has in common.
-fn blank(options: &CreateOptions<'_>, spare_count: usize) -> Superblock {
+fn blank(options: &CreateOptions<'_>, spare_count: usize, is_degraded: bool) -> Superblock {
     // mdadm: as many roles as fill the last 512 bytes that are needed.
     let role_count = options.slot_count + spare_count;
     let head = AREA_BYTES - 2 * MAX_DEV_MAX;
@@ -398,7 +434,10 @@ fn blank(options: &CreateOptions<'_>, spare_count: usize) -> Superblock {
     if options.level == 0 {
         superblock.features.0 |= Features::RAID0_LAYOUT;
     }
-    let is_clean = options.level <= 0 || options.initial == Initial::AssumeClean;
+    // Without a slot there is nothing to compare parity with: what is missing is what parity says.
+    let is_clean = options.level <= 0
+        || options.initial == Initial::AssumeClean
+        || has_parity(options.level) && is_degraded;
     superblock.resync_offset_sectors = if is_clean { ALL_SECTORS } else { 0 };
     superblock
 }

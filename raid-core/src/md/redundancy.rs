@@ -1,19 +1,36 @@
 //! Whether an array can go on without some of its slots.
 
-use alloc::vec::Vec;
+use alloc::vec;
+
+use crate::geometry::{Geometry, GeometrySpec};
+use crate::layout::{Layout, Level};
+use crate::slots::SlotSet;
 
 /// Says whether every byte of an array can still be had when the slots marked `true` are missing.
 ///
-/// `level` and `layout` are md's numbers, already checked.
+/// `level` and `layout` are md's numbers; what is no shape of an array bears nothing.
 pub(super) fn tolerates(level: i32, layout: u32, missing: &[bool]) -> bool {
-    let missing_count = missing.iter().filter(|&&is_missing| is_missing).count();
-    match level {
-        1 => missing_count < missing.len(),
-        4 | 5 => missing_count <= 1,
-        6 => missing_count <= 2,
-        10 => missing_count == 0 || mirrors_tolerate(layout, missing),
-        _ => missing_count == 0,
+    if !missing.contains(&true) {
+        // Also for shapes that Geometry refuses: it says why, better than this could.
+        return true;
     }
+    // Redundancy does not depend on sizes, so any that have room for every layout do.
+    const CHUNK_BYTES: u64 = 4096;
+    let sizes = vec![CHUNK_BYTES << 10; missing.len()];
+    let Ok(level) = Level::from_md(level) else { return false };
+    let Ok(layout) = Layout::from_md(level, layout) else { return false };
+    let geometry = Geometry::new(GeometrySpec {
+        level,
+        layout,
+        slot_count: missing.len(),
+        chunk_bytes: CHUNK_BYTES,
+        member_data_bytes: &sizes,
+    });
+    let mut slots = SlotSet::new();
+    for slot in (0..missing.len()).filter(|&slot| missing[slot]) {
+        slots.insert(slot);
+    }
+    geometry.is_ok_and(|geometry| geometry.tolerates(&slots))
 }
 
 /// The parity levels, which cannot be trusted while dirty and degraded.
@@ -28,55 +45,6 @@ pub(super) fn is_parity_slot(level: i32, layout: u32, slot: usize, slot_count: u
         (5, 4) => slot == 0,
         _ => false,
     }
-}
-
-/// RAID 10: at least one copy of each chunk is on a slot that is there.
-fn mirrors_tolerate(layout: u32, missing: &[bool]) -> bool {
-    let slot_count = missing.len();
-    let near = (layout & 0xff) as usize;
-    // Chunk c starts at slot c * near; all start slots come up within slot_count chunks.
-    (0..slot_count).all(|chunk| {
-        let first = chunk * near % slot_count;
-        copies(layout, slot_count, first).iter().any(|&slot| !missing[slot])
-    })
-}
-
-/// The slots of all copies of a chunk whose first copy is on slot `first` (md: raid10_find_phys).
-fn copies(layout: u32, slot_count: usize, first: usize) -> Vec<usize> {
-    let near = (layout & 0xff) as usize;
-    let far = (layout >> 8 & 0xff) as usize;
-    let (set_size, last_start) = far_sets(layout, slot_count);
-    let mut slots = Vec::new();
-    for copy in 0..near {
-        let mut slot = (first + copy) % slot_count;
-        slots.push(slot);
-        for _ in 1..far {
-            slot = if slot >= last_start && !slot_count.is_multiple_of(set_size) {
-                last_start + (slot - last_start + near) % (slot_count - last_start)
-            } else {
-                slot / set_size * set_size + (slot % set_size + near) % set_size
-            };
-            slots.push(slot);
-        }
-    }
-    slots
-}
-
-/// Size of the sets within which far copies move, and where the last one (which takes the rest) starts.
-fn far_sets(layout: u32, slot_count: usize) -> (usize, usize) {
-    let near = (layout & 0xff) as usize;
-    let far = (layout >> 8 & 0xff) as usize;
-    let set_size = match layout >> 17 {
-        // Every far copy anywhere.
-        0 => slot_count,
-        // The first form: as many sets as far copies.
-        1 => slot_count / far,
-        // The improved form.
-        _ => far * near,
-    };
-    // A damaged layout may ask for empty sets.
-    let set_size = if set_size == 0 { slot_count } else { set_size };
-    (set_size, (slot_count / set_size).saturating_sub(1) * set_size)
 }
 
 #[cfg(test)]

@@ -30,11 +30,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-pub use check::WriteObstacle;
 pub(in crate::md) use check::check_shape;
+pub use check::{EVENTS_MAX, WriteObstacle};
 pub use decode::decode;
 pub use error::SuperblockError;
 
+pub use crate::geometry::SLOT_COUNT_MAX;
 use crate::md::{MdTime, MdUuid, SECTOR_BYTES};
 
 /// The first four bytes of a superblock, little-endian.
@@ -43,8 +44,6 @@ pub const MAGIC: u32 = 0xa92b_4efc;
 pub const AREA_BYTES: usize = 4096;
 /// Members a superblock can name: two bytes for each between byte 256 and the end of the area.
 pub const MAX_DEV_MAX: usize = (AREA_BYTES - raw::HEAD_BYTES) / 2;
-/// Slots an array of this engine may have; md itself stops at 384 for 1.x.
-pub const SLOT_COUNT_MAX: usize = 255;
 /// `resync_offset`, `recovery_offset`: everything is in sync.
 pub const ALL_SECTORS: u64 = u64::MAX;
 
@@ -249,7 +248,7 @@ pub struct LogArea {
 /// [`crate::md::update::apply`], encoded and written at each update. The public fields are plain
 /// facts; [`encode`](Self::encode) writes whatever they hold, so whoever changes one keeps the rules
 /// of [`decode`] (the functions of [`crate::md::update`] do).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Superblock {
     /// Where it lies.
     pub minor: Minor,
@@ -302,11 +301,23 @@ pub struct Superblock {
     pub events: u64,
     /// Array sectors known in sync: [`ALL_SECTORS`] clean, 0 dirty, else the position of a resync.
     pub resync_offset_sectors: u64,
+    /// Logical block size of the array; 0 when it is not said, as by older kernels. It changes nothing about
+    /// where bytes lie, but the array must not be offered with a smaller one.
+    pub logical_block_bytes: u32,
     /// Role of each member, by `dev_number`; numbers not in use have md's spare role.
     roles: Vec<u16>,
     /// The area as it was read; zeros for a new one.
     area: Box<[u8; AREA_BYTES]>,
 }
+
+/// Equal when the same bytes would be written to the same place.
+impl PartialEq for Superblock {
+    fn eq(&self, other: &Self) -> bool {
+        self.minor == other.minor && self.encode() == other.encode()
+    }
+}
+
+impl Eq for Superblock {}
 
 impl fmt::Debug for Superblock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -382,6 +393,17 @@ impl Superblock {
     /// Member numbers listed as active in `slot`; two when a replacement is under way.
     pub fn active_in(&self, slot: u16) -> impl Iterator<Item = u32> + '_ {
         (0_u32..).zip(&self.roles).filter(move |&(_, &role)| role == slot).map(|(number, _)| number)
+    }
+
+    /// The layout where it means something, else 0: md ignores the field for some levels, and for level 0
+    /// without [`Features::RAID0_LAYOUT`] (an array whose unequal members cannot be placed then).
+    #[must_use]
+    pub fn layout_in_use(&self) -> u32 {
+        match self.level {
+            0 if self.features.has(Features::RAID0_LAYOUT) => self.layout,
+            5 | 6 | 10 => self.layout,
+            _ => 0,
+        }
     }
 
     /// Nothing was being written and no resync is pending.

@@ -4,10 +4,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::error::Unsupported;
 use super::{
     Access, AssembleError, AssembleOptions, Assembly, Candidate, RejectReason, Rejected,
-    SlotMember, SlotState,
+    SlotMember, SlotState, Unsupported,
 };
 use crate::md::redundancy::{has_parity, is_parity_slot, tolerates};
 use crate::md::superblock::{Features, Role};
@@ -433,9 +432,10 @@ impl<'a> Decision<'a> {
             array_uuid: newest.array_uuid,
             name: newest.name(),
             level: newest.level,
-            layout: newest.layout,
+            layout: newest.layout_in_use(),
             chunk_bytes: u64::from(newest.chunk_sectors) * SECTOR_BYTES,
             component_bytes: newest.component_bytes(),
+            logical_block_bytes: newest.logical_block_bytes,
             events: newest.events,
             resynced_bytes: resynced,
             slots: self
@@ -480,6 +480,7 @@ fn disagreement_constant(first: &Superblock, second: &Superblock) -> Option<&'st
         ("the slot count", first.slot_count == second.slot_count),
         ("the used size", first.size_sectors == second.size_sectors),
         ("the creation time", first.created == second.created),
+        ("the logical block size", first.logical_block_bytes == second.logical_block_bytes),
         ("the metadata version", first.minor == second.minor),
     ];
     fields.into_iter().find(|&(_, is_equal)| !is_equal).map(|(what, _)| what)

@@ -3,6 +3,7 @@
 use super::raw::HEAD_BYTES;
 use super::{ALL_SECTORS, AREA_BYTES, Features, LogArea, Role, SLOT_COUNT_MAX};
 use super::{Superblock, SuperblockError};
+use crate::layout::{Layout, Level};
 use crate::md::SECTOR_BYTES;
 
 /// Least chunk size, in sectors: 4 KiB, md's page.
@@ -13,7 +14,7 @@ const CHUNK_SECTORS_MAX: u32 = 1 << 21;
 const BAD_BLOCK_SHIFT_MAX: u8 = 12;
 
 /// Greatest event count: no array reaches it, and one more is still a number.
-const EVENTS_MAX: u64 = 1 << 62;
+pub const EVENTS_MAX: u64 = 1 << 62;
 
 /// Checks all fields, then the areas; the checksum has been checked before.
 pub(super) fn check(superblock: &Superblock, member_sectors: u64) -> Result<(), SuperblockError> {
@@ -21,6 +22,10 @@ pub(super) fn check(superblock: &Superblock, member_sectors: u64) -> Result<(), 
     let events = superblock.events;
     if events > EVENTS_MAX {
         return Err(SuperblockError::Events { events, max: EVENTS_MAX });
+    }
+    let bytes = superblock.logical_block_bytes;
+    if bytes != 0 && !(bytes.is_power_of_two() && (512..=65536).contains(&bytes)) {
+        return Err(SuperblockError::LogicalBlock { bytes });
     }
     check_slots(superblock)?;
     check_layout(superblock.level, superblock.layout, superblock.slot_count, superblock.features)?;
@@ -50,12 +55,8 @@ fn check_features(superblock: &Superblock) -> Result<(), SuperblockError> {
 }
 
 fn slot_count_min(level: i32) -> Result<u32, SuperblockError> {
-    match level {
-        -1..=1 => Ok(1),
-        4 | 5 | 10 => Ok(2),
-        6 => Ok(4),
-        _ => Err(SuperblockError::Level { level }),
-    }
+    let known = Level::from_md(level).map_err(|_| SuperblockError::Level { level })?;
+    Ok(known.slot_count_min() as u32)
 }
 
 /// Checks level, slot count, layout and chunk size against each other, for an array to be made.
@@ -89,16 +90,16 @@ fn check_layout(
     slot_count: u32,
     features: Features,
 ) -> Result<(), SuperblockError> {
-    let is_valid = match level {
+    let is_valid = match Level::from_md(level) {
+        Err(_) => false,
         // Without the feature bit the field means nothing (arrays from before Linux 5.4).
-        0 => !features.has(Features::RAID0_LAYOUT) || matches!(layout, 1 | 2),
-        5 => layout <= 5,
-        6 => matches!(layout, 0..=5 | 8..=10 | 16..=20),
-        10 => {
-            let copies = (layout & 0xff) * (layout >> 8 & 0xff);
-            layout >> 17 <= 2 && (2..=slot_count).contains(&copies)
-        }
-        _ => true,
+        Ok(Level::Raid0) if !features.has(Features::RAID0_LAYOUT) => true,
+        Ok(Level::Raid0) => matches!(layout, 1 | 2),
+        Ok(level) => match Layout::from_md(level, layout) {
+            Err(_) => false,
+            Ok(Layout::Raid10(layout)) => (2..=slot_count as usize).contains(&layout.copy_count()),
+            Ok(_) => true,
+        },
     };
     if is_valid { Ok(()) } else { Err(SuperblockError::Layout { level, layout, slot_count }) }
 }
@@ -107,6 +108,11 @@ fn check_chunk(level: i32, chunk_sectors: u32) -> Result<(), SuperblockError> {
     let is_valid = match level {
         // No chunks; mirrors have 0, linear its old rounding.
         -1 | 1 => chunk_sectors <= CHUNK_SECTORS_MAX,
+        // md stripes without parity over any multiple of a page.
+        0 => {
+            chunk_sectors.is_multiple_of(CHUNK_SECTORS_MIN)
+                && (CHUNK_SECTORS_MIN..=CHUNK_SECTORS_MAX).contains(&chunk_sectors)
+        }
         _ => {
             chunk_sectors.is_power_of_two()
                 && (CHUNK_SECTORS_MIN..=CHUNK_SECTORS_MAX).contains(&chunk_sectors)

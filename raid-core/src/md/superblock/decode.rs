@@ -137,6 +137,7 @@ fn convert(
         updated: MdTime(head.utime.get()),
         events: head.events.get(),
         resync_offset_sectors: head.resync_offset.get(),
+        logical_block_bytes: head.logical_block_size.get(),
         roles,
         area: Box::new(*area),
     }
@@ -145,7 +146,7 @@ fn convert(
 /// See [`Superblock::has_reserved_bytes`].
 pub(super) fn has_reserved_bytes(area: &[u8; AREA_BYTES]) -> bool {
     RawHead::read_from_prefix(area)
-        .is_ok_and(|(head, _)| head.pad0.get() != 0 || head.pad3 != [0; 32])
+        .is_ok_and(|(head, _)| head.pad0.get() != 0 || head.pad3 != [0; 28])
 }
 
 impl Superblock {
@@ -202,6 +203,7 @@ impl Superblock {
         head.utime.set(self.updated.0);
         head.events.set(self.events);
         head.resync_offset.set(self.resync_offset_sectors);
+        head.logical_block_size.set(self.logical_block_bytes);
         // `set_role` and `decode` keep it at or below MAX_DEV_MAX.
         head.max_dev.set(self.roles.len() as u32);
     }

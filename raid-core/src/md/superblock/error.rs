@@ -89,7 +89,9 @@ pub enum SuperblockError {
         max: u32,
     },
     /// Chunk size out of range for the level.
-    #[error("chunk size of {chunk_sectors} sectors is not a power of two between 4 KiB and 1 GiB")]
+    #[error(
+        "chunk size of {chunk_sectors} sectors is not a power of two (for RAID 0: a multiple of 8) in 8..=2097152"
+    )]
     Chunk {
         /// What it says.
         chunk_sectors: u32,
@@ -192,6 +194,12 @@ pub enum SuperblockError {
         events: u64,
         /// Most.
         max: u64,
+    },
+    /// A logical block size that no device has.
+    #[error("logical block size of {bytes} bytes is not 0 or a power of two in 512..=65536")]
+    LogicalBlock {
+        /// What it says.
+        bytes: u32,
     },
     /// Two features that exclude each other.
     #[error("features {first} and {second} exclude each other")]

@@ -51,7 +51,9 @@ pub(super) struct RawHead {
     pub(super) resync_offset: U64,
     pub(super) sb_csum: U32,
     pub(super) max_dev: U32,
-    pub(super) pad3: [u8; 32],
+    /// Zero from older kernels; Linux 7.3 writes it.
+    pub(super) logical_block_size: U32,
+    pub(super) pad3: [u8; 28],
 }
 
 // The three groups of the format are 128, 64 and 64 bytes long.
