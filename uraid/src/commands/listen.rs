@@ -1,65 +1,37 @@
 //! Where clients connect: addresses as they are typed, and the servers behind them.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use raid_io::Array;
+use raid_nbd::{Listen, Server, ServerOptions};
+use tracing::warn;
 
 use crate::control;
 use crate::failure::Failure;
 
-/// An address to serve NBD on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    /// A unix socket's path.
-    Unix(PathBuf),
-    /// HOST:PORT.
-    Tcp(String),
+/// Reads an address of `--nbd`: `unix:PATH` or `tcp:HOST:PORT`.
+///
+/// # Errors
+/// Returns wrong usage for anything else.
+pub(crate) fn parse(text: &str) -> Result<Listen, Failure> {
+    text.parse().map_err(|error| Failure::usage(format!("--nbd {text}: {error}")))
 }
 
-impl Address {
-    /// Reads `unix:PATH` or `tcp:HOST:PORT`.
-    ///
-    /// # Errors
-    /// Returns wrong usage for anything else.
-    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Ok(Self::Unix(path.into()));
-        }
-        let tcp = text.strip_prefix("tcp:").and_then(|rest| Some((rest, rest.rsplit_once(':')?.1)));
-        match tcp {
-            Some((rest, port)) if port.parse::<u16>().is_ok() => Ok(Self::Tcp(rest.to_owned())),
-            _ => Err(Failure::usage(format!(
-                "--nbd {text}: an address is unix:PATH or tcp:HOST:PORT"
-            ))),
-        }
-    }
-
-    /// Makes sure that nobody listens there; a socket file left by a crash is removed.
-    ///
-    /// # Errors
-    /// Fails if somebody does, or something else is in the way.
-    pub(crate) fn ensure_free(&self) -> Result<(), Failure> {
-        match self {
-            Self::Unix(path) => control::ensure_free(path),
-            Self::Tcp(_) => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(address) => write!(f, "tcp:{address}"),
-        }
+/// Makes sure that nobody listens at `address`, before any member is touched; a socket file left
+/// by a crash is removed.
+///
+/// # Errors
+/// Fails if somebody does, or something else is in the way.
+pub(crate) fn ensure_free(address: &Listen) -> Result<(), Failure> {
+    match address {
+        Listen::Unix(path) => control::ensure_free(path),
+        _ => Ok(()),
     }
 }
 
 /// The running servers of one array.
 pub(crate) struct Listeners {
-    uris: Vec<String>,
+    server: Server,
 }
 
 impl Listeners {
@@ -69,26 +41,25 @@ impl Listeners {
     /// Fails if an address cannot be listened on.
     pub(crate) fn start(
         array: &Array,
-        addresses: &[Address],
+        addresses: &[Listen],
         read_only: bool,
     ) -> Result<Self, Failure> {
-        let _ = (array, read_only);
-        let uris = addresses.iter().map(Address::to_string).collect();
-        Ok(Self { uris })
+        let options =
+            ServerOptions { listeners: addresses.to_vec(), read_only, ..ServerOptions::default() };
+        Ok(Self { server: Server::start(array.clone(), options).map_err(Failure::new)? })
     }
 
     /// One URI for each listener.
-    pub(crate) fn uris(&self) -> Vec<String> {
-        self.uris.clone()
+    pub(crate) fn uris(&self) -> &[String] {
+        self.server.uris()
     }
 
-    /// Takes no more clients, answers what is in flight for up to `deadline`, and closes.
-    ///
-    /// # Errors
-    /// Fails if a server ended with an error.
-    pub(crate) fn stop(self, deadline: Duration) -> Result<(), Failure> {
-        let _ = deadline;
-        Ok(())
+    /// Takes no more clients, answers what is in flight for up to `patience`, and closes.
+    pub(crate) fn stop(self, patience: Duration) {
+        let stopped = self.server.stop(patience);
+        if stopped.cut_off_count > 0 {
+            warn!("{} clients were still busy after {patience:?}", stopped.cut_off_count);
+        }
     }
 }
 
@@ -97,13 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read() {
-        let parse = |text| Address::parse(text).ok();
-        assert_eq!(parse("unix:/a:b.sock"), Some(Address::Unix("/a:b.sock".into())));
-        assert_eq!(parse("tcp:[::1]:10809"), Some(Address::Tcp("[::1]:10809".into())));
-        assert_eq!(parse("tcp:localhost:0"), Some(Address::Tcp("localhost:0".into())));
-        for bad in ["", "unix:", "tcp:", "tcp:host", "tcp:host:70000", "vsock:1:2", "/a/path"] {
-            assert_eq!(Address::parse(bad).map_err(|failure| failure.code), Err(2), "{bad}");
+    fn what_is_no_address_is_wrong_usage() {
+        for good in ["unix:/a:b.sock", "tcp:[::1]:10809", "tcp:localhost:0"] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "unix:", "tcp:", "vsock:1:2", "/a/path"] {
+            assert_eq!(parse(bad).map_err(|failure| failure.code), Err(2), "{bad}");
         }
     }
 }

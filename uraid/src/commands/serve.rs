@@ -17,12 +17,13 @@ use std::thread;
 use std::time::Duration;
 
 use raid_io::{Array, CreateOptions, Level, OpenOptions};
+use raid_nbd::Listen;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use super::listen::{Address, Listeners};
+use super::listen::{self, Listeners};
 use super::print;
 use crate::cli::Serve;
 use crate::control::{ControlSocket, Handler};
@@ -59,7 +60,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         make_folder()?;
     }
     for address in &addresses {
-        address.ensure_free()?;
+        listen::ensure_free(address)?;
     }
     let control = ControlSocket::bind(&control_path)?;
     let (sender, stops) = channel();
@@ -84,11 +85,11 @@ fn default_path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-fn addresses(options: &Serve) -> Result<Vec<Address>, Failure> {
+fn addresses(options: &Serve) -> Result<Vec<Listen>, Failure> {
     if options.nbd.is_empty() {
-        return Ok(vec![Address::Unix(default_path("nbd.sock"))]);
+        return Ok(vec![Listen::Unix(default_path("nbd.sock"))]);
     }
-    options.nbd.iter().map(|text| Address::parse(text)).collect()
+    options.nbd.iter().map(|text| listen::parse(text)).collect()
 }
 
 /// Makes the folder of the defaults, for this user only: the sockets in it give access to the data.
@@ -142,7 +143,7 @@ fn create_default(members: &[PathBuf], open: OpenOptions) -> Result<Array, Failu
 /// Everything that lets clients in: listeners first, then the control socket's answers.
 fn serve(
     array: &Array,
-    addresses: &[Address],
+    addresses: &[Listen],
     control: &ControlSocket,
     stops: Sender<Stop>,
     options: &Serve,
@@ -235,9 +236,8 @@ fn wait_and_stop(
         }
         Err(_) => None,
     };
-    let drained = listeners.stop(DRAIN);
-    let stopped = array.stop();
-    let outcome = drained.and_then(|()| stopped.map_err(Failure::from));
+    listeners.stop(DRAIN);
+    let outcome = array.stop().map_err(Failure::from);
     if let Some(waiting) = waiting {
         let answer = outcome.as_ref().map(|_| ()).map_err(Failure::to_string);
         let _ = waiting.send(answer);
