@@ -315,6 +315,7 @@ fn metadata_is_durable_before_it_is_relied_on() {
         let failed = !rig.volume.in_sync(0).contains(0);
         assert_eq!(rig.completions.is_empty(), failed, "acknowledged on borrowed time");
         if failed {
+            assert!(rig.queues[0].poll_completion().is_none(), "acknowledged on borrowed time");
             let failure = rig.held_metadata.take().expect("the failure is to be recorded");
             assert!(!failure.in_sync.contains(0));
             rig.queues[0].handle_metadata(&failure, &SlotSet::new());

@@ -9,7 +9,7 @@ mod common;
 use common::*;
 use raid_core::geometry::{Geometry, Layout, Level, Stripe};
 use raid_core::memory::{BufferName, Segment};
-use raid_core::plan::{Extent, Method, Plan, Planner, StripeView, Trust};
+use raid_core::plan::{ComputeOp, Extent, Method, Plan, Planner, StripeView, Trust};
 use raid_core::slots::SlotSet;
 
 const BLOCK: u32 = 4096;
@@ -181,4 +181,31 @@ fn rows_are_planned_by_their_own_coverage() {
     let rows: Vec<u64> = plan.reads.iter().map(|op| op.offset).collect();
     assert_eq!(rows, [4096, 4096], "only the second row needs reads");
     assert_eq!(plan.method, Some(Method::FullStripe));
+}
+
+/// The data of an aligned full-stripe write goes from the request's own buffer to the members: only parity has scratch memory.
+#[test]
+fn a_full_stripe_write_copies_no_data() {
+    for (name, geometry) in parity_geometries() {
+        let data = geometry.data_slots();
+        let view = StripeView {
+            geometry: &geometry,
+            stripe: geometry.stripe(1),
+            readable: geometry.slots(),
+            writable: geometry.slots(),
+            trust: Trust::InSync,
+            block_bytes: BLOCK,
+        };
+        let mut plan = Plan::default();
+        let all = extents((1 << data) - 1, data);
+        Planner::default().write_stripe(&view, &all, false, &mut plan).expect("a plan");
+        assert!(plan.reads.is_empty(), "{name}");
+        let copies = plan.computes.iter().any(|op| matches!(op, ComputeOp::Copy { .. }));
+        assert!(!copies, "{name}");
+        let own =
+            plan.writes.iter().filter(|op| op.segment.buffer == BufferName::Request(0)).count();
+        // With one data chunk, P is the data itself and is written from the same bytes.
+        assert!(own >= data, "{name}: {own} of {data} chunks come from the request");
+        assert!(plan.scratch_bytes <= 2 * BLOCK, "{name}");
+    }
 }
