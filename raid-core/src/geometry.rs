@@ -331,7 +331,7 @@ impl Geometry {
             }
             Map::Parity { map, chunk_shift, .. } => {
                 let Location { stripe, data, chunk_offset } = self.locate(offset);
-                let slot = map.stripe(stripe).data_slot(data);
+                let slot = map.data_slot(stripe, data);
                 let member_offset = (stripe << chunk_shift) + chunk_offset;
                 Place { slot, member_offset, contiguous_bytes: self.chunk_bytes - chunk_offset }
             }

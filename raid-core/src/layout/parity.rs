@@ -38,6 +38,7 @@
 
 use super::Level;
 use super::divider::Divider;
+use alloc::boxed::Box;
 
 /// Where parity goes in RAID 5 and 6, by md number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -190,10 +191,13 @@ impl DataRun {
         Self { split, before: start as i16, after: start as i16 - wrap as i16 }
     }
 
+    /// Without a branch: which run a random chunk is in cannot be predicted, and a wrong guess costs
+    /// more than the rest of the mapping.
     #[inline]
     const fn slot(self, k: usize) -> usize {
-        let shift = if k < self.split as usize { self.before } else { self.after };
-        (k as isize + shift as isize) as usize
+        let is_second = (k >= self.split as usize) as isize;
+        let shift = self.before as isize + (self.after as isize - self.before as isize) * is_second;
+        k.wrapping_add_signed(shift)
     }
 
     /// The data chunk on `slot`, when it holds one of `data_count` chunks.
@@ -246,8 +250,10 @@ impl Stripe {
         let split = self.run.split as usize;
         match self.order {
             SyndromeOrder::Data => k,
-            SyndromeOrder::SecondRunFirst if k >= split => k - split,
-            SyndromeOrder::SecondRunFirst => k + self.data_count() - split,
+            SyndromeOrder::SecondRunFirst => {
+                let is_first = (k < split) as usize;
+                k + self.data_count() * is_first - split
+            }
             SyndromeOrder::Slot => self.run.slot(k),
         }
     }
@@ -281,81 +287,106 @@ impl Stripe {
     }
 }
 
-/// The rule that makes stripes: level, layout and slot count in the form the formulas need.
+/// What changes from stripe to stripe, for one turn of the pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    p: u8,
+    /// Says nothing where there is one parity.
+    q: u8,
+    run: DataRun,
+}
+
+/// The rule that makes stripes.
+///
+/// The pattern repeats after as many stripes as there are slots for P to visit, so it is worked out
+/// once: 8 bytes for each turn, a line of cache for a usual array, in place of branches that a
+/// random stripe mispredicts (about 5 in place of 13 ns for the place of a random RAID 5 byte).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParityMap {
-    layout: ParityLayout,
     slot_count: u8,
-    parity_count: u8,
-    /// Stripes after which the pattern repeats: the slots that P visits.
+    data_count: u8,
+    order: SyndromeOrder,
     period: Divider,
+    turns: Box<[Turn]>,
 }
 
 impl ParityMap {
     /// A map for `slot_count` slots, of which `parity_count` (1 or 2) hold parity in a stripe.
-    pub(crate) const fn new(layout: ParityLayout, slot_count: u8, parity_count: u8) -> Self {
-        let (_, place) = layout.base();
-        let period = match place {
-            QPlace::BesideP => slot_count,
-            QPlace::LastSlot => slot_count - 1,
+    pub(crate) fn new(layout: ParityLayout, slot_count: u8, parity_count: u8) -> Self {
+        let (base, place) = layout.base();
+        let is_double = parity_count == 2;
+        let is_apart = is_double && place == QPlace::LastSlot;
+        // With Q on the last slot, the others are a RAID 5.
+        let period = slot_count - u8::from(is_apart);
+        let turn = |turn| {
+            if is_double && !is_apart {
+                let (p, q, run) = double_parity(base, turn, slot_count);
+                Turn { p, q, run }
+            } else {
+                let (p, run) = single_parity(base, turn, period);
+                Turn { p, q: period, run }
+            }
         };
-        Self { layout, slot_count, parity_count, period: Divider::new(period as u64) }
+        Self {
+            slot_count,
+            data_count: slot_count - parity_count,
+            order: if is_double { syndrome_order(layout, is_apart) } else { SyndromeOrder::Data },
+            period: Divider::new(u64::from(period)),
+            turns: (0..period).map(turn).collect(),
+        }
     }
 
     /// Data chunks in a stripe.
     #[inline]
     pub(crate) const fn data_count(&self) -> usize {
-        (self.slot_count - self.parity_count) as usize
+        self.data_count as usize
     }
 
     /// The stripe of that index.
     #[inline]
     pub(crate) fn stripe(&self, index: u64) -> Stripe {
-        // Below the slot count, so the cast keeps everything.
-        let turn = self.period.div_rem(index).1 as u8;
-        let (base, place) = self.layout.base();
-        let is_apart = self.parity_count == 2 && place == QPlace::LastSlot;
-        let (p, q, run) = if self.parity_count == 2 && !is_apart {
-            double_parity(base, turn, self.slot_count)
-        } else {
-            // Q on the last slot: the others are a RAID 5.
-            let slots = self.slot_count - u8::from(is_apart);
-            let (p, run) = single_parity(base, turn, slots);
-            (p, slots, run)
-        };
+        let Turn { p, q, run } = self.turn(index);
+        let is_double = self.slot_count - self.data_count == 2;
         Stripe {
             index,
             p: Some(usize::from(p)),
-            q: (self.parity_count == 2).then_some(usize::from(q)),
+            q: is_double.then_some(usize::from(q)),
             run,
             slot_count: self.slot_count,
-            data_count: self.slot_count - self.parity_count,
-            order: self.syndrome_order(is_apart),
+            data_count: self.data_count,
+            order: self.order,
         }
     }
 
-    const fn syndrome_order(&self, is_apart: bool) -> SyndromeOrder {
-        let (base, _) = self.layout.base();
-        if self.layout.is_ddf() {
-            return SyndromeOrder::Slot;
-        }
-        let is_second_first = match base {
-            // Data starts at slot 0, the syndrome after Q.
-            ParityLayout::LeftAsymmetric | ParityLayout::RightAsymmetric => !is_apart,
-            // Data starts after P, the syndrome after the last slot.
-            ParityLayout::LeftSymmetric | ParityLayout::RightSymmetric => is_apart,
-            _ => false,
-        };
-        if self.parity_count == 2 && is_second_first {
-            SyndromeOrder::SecondRunFirst
-        } else {
-            SyndromeOrder::Data
-        }
+    /// The slot of data chunk `k` in the stripe of that index: what a read needs, and no more.
+    #[inline]
+    pub(crate) fn data_slot(&self, index: u64, k: usize) -> usize {
+        self.turn(index).run.slot(k)
+    }
+
+    #[inline]
+    fn turn(&self, index: u64) -> Turn {
+        // The remainder is below the period, so the cast keeps everything.
+        self.turns[self.period.div_rem(index).1 as usize]
     }
 }
 
+const fn syndrome_order(layout: ParityLayout, is_apart: bool) -> SyndromeOrder {
+    if layout.is_ddf() {
+        return SyndromeOrder::Slot;
+    }
+    let (base, _) = layout.base();
+    let is_second_first = match base {
+        // Data starts at slot 0, the syndrome after Q.
+        ParityLayout::LeftAsymmetric | ParityLayout::RightAsymmetric => !is_apart,
+        // Data starts after P, the syndrome after the last slot.
+        ParityLayout::LeftSymmetric | ParityLayout::RightSymmetric => is_apart,
+        _ => false,
+    };
+    if is_second_first { SyndromeOrder::SecondRunFirst } else { SyndromeOrder::Data }
+}
+
 /// P's slot and the data of a stripe with one parity over `slots` slots.
-#[inline]
 fn single_parity(layout: ParityLayout, turn: u8, slots: u8) -> (u8, DataRun) {
     let last = slots - 1;
     match layout {
@@ -372,7 +403,6 @@ fn single_parity(layout: ParityLayout, turn: u8, slots: u8) -> (u8, DataRun) {
 }
 
 /// P's slot, Q's slot and the data of a stripe with P and Q side by side.
-#[inline]
 fn double_parity(layout: ParityLayout, turn: u8, slots: u8) -> (u8, u8, DataRun) {
     let last = slots - 1;
     let data_count = slots - 2;
@@ -402,7 +432,6 @@ fn double_parity(layout: ParityLayout, turn: u8, slots: u8) -> (u8, u8, DataRun)
 }
 
 /// The slot `steps` after `slot`, going round; `steps <= slots`.
-#[inline]
 const fn after(slot: u8, steps: u8, slots: u8) -> u8 {
     let to_end = slots - slot;
     if steps < to_end { slot + steps } else { steps - to_end }
