@@ -44,7 +44,8 @@ pub(crate) struct Create {
     #[arg(long, short, value_name = "LEVEL")]
     pub(crate) level: Level,
     /// The chunk size; a power of two, 4K at least
-    #[arg(long, short, value_name = "SIZE", value_parser = size::parse_chunk, default_value = "64K")]
+    #[arg(long, short, value_name = "SIZE", default_value = "64K")]
+    #[arg(value_parser = size::parse_chunk)]
     pub(crate) chunk: u32,
     /// The layout by mdadm's name: left-symmetric, ..., n2, f2, o2
     #[arg(long, alias = "parity", value_name = "NAME")]

@@ -278,7 +278,8 @@ mod tests {
             assert!(answer.starts_with("{\"ok\":false,\"error\":"), "{answer}");
             assert_eq!(answer.lines().count(), 1);
         }
-        // The answer to an endless line may be lost with the bytes nobody read; the server lives on.
+        // The answer to an endless line may be lost with the bytes nobody read; the server lives
+        // on.
         say(&socket(&folder), &long);
         assert_eq!(ask(&socket(&folder), "status").unwrap(), Value::from(42));
     }

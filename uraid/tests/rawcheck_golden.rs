@@ -1,5 +1,8 @@
-//! Goal: the raw checker that judges the engine is itself right. Method: give it arrays made by the kernel's md, of
-//! which the logical content is known by its SHA-256, whole and with every tolerated member left out.
+//! Goal: the raw checker that judges the engine is itself right. Method: give it arrays made by the
+//! kernel's md, of which the logical content is known by its SHA-256, whole and with every
+//! tolerated member left out.
+
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod common;
 

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask COMMAND
 
 commands:
-  test [--no-install]  everything that must hold: formatting, lints, documentation, no_std, all tests,
-                       peers included; as root on Debian the peers are installed first
+  test [--no-install]  everything that must hold: formatting, lints, documentation, no_std, all
+                       tests, peers included; as root on Debian the peers are installed first
   tidy                 the project's own rules about its files";
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! Programs of others that the tests use. Without them the tests that need them are skipped, or fail
-//! in CI.
+//! Programs of others that the tests use. Without them the tests that need them are skipped, or
+//! fail in CI.
 
 use std::path::Path;
 use std::process::Command;

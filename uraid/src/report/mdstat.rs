@@ -198,6 +198,7 @@ mod tests {
     /// The right values are copied from a kernel (6.1.176) with the same arrays.
     #[test]
     fn arrays_show_as_in_the_kernel() {
+        let one_lost = ["in_sync", "faulty", "in_sync", "in_sync"];
         let cases = [
             (
                 group("raid5", "left-symmetric", 9216, loops(&["in_sync"; 4])),
@@ -205,12 +206,7 @@ mod tests {
                  9216 blocks super 1.2 level 5, 64k chunk, algorithm 2 [4/4] [UUUU]\n",
             ),
             (
-                group(
-                    "raid5",
-                    "left-symmetric",
-                    9216,
-                    loops(&["in_sync", "faulty", "in_sync", "in_sync"]),
-                ),
+                group("raid5", "left-symmetric", 9216, loops(&one_lost)),
                 "md0 : active raid5 loop3[3] loop2[2] loop1[1](F) loop0[0]\n      \
                  9216 blocks super 1.2 level 5, 64k chunk, algorithm 2 [4/3] [U_UU]\n",
             ),
@@ -239,7 +235,8 @@ mod tests {
         let status =
             Status { size_bytes: 6144 << 10, chunk_bytes: 65536, groups, ..Status::default() };
         let text = render(&status);
-        let right = "md0 : active raid0 md2[1] md1[0]\n      6144 blocks super 1.2 64k chunks\n      \n\
+        let right = "md0 : active raid0 md2[1] md1[0]\n      \
+                     6144 blocks super 1.2 64k chunks\n      \n\
                      md2 : active raid5 ";
         assert!(text.contains(right), "{text}");
     }

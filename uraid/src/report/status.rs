@@ -60,8 +60,8 @@ fn group_members(text: &mut String, group: &GroupStatus) {
     for member in &group.members {
         let MemberStatus { path, slot, state, reads, writes, read_errors, .. } = member;
         let slot = or_dash(*slot);
-        let row =
-            format!("  {slot:>4}  {state:<8} {reads:>9} {writes:>10} {read_errors:>12}  {path}");
+        let row = format!("  {slot:>4}  {state:<8} {reads:>9} {writes:>10} {read_errors:>12}");
+        let row = format!("{row}  {path}");
         let _ = writeln!(text, "{}", row.trim_end());
     }
 }
@@ -71,7 +71,8 @@ fn counters(text: &mut String, statistics: &Statistics) {
     let Statistics { degraded_reads, member_reads, member_writes, merged, .. } = statistics;
     let _ = writeln!(
         text,
-        "\nrequests: {reads} reads ({degraded_reads} degraded), {writes} writes, {flushes} flushes\n\
+        "\nrequests: {reads} reads ({degraded_reads} degraded), {writes} writes, \
+         {flushes} flushes\n\
          stripes:  {full_stripe_writes} full-stripe writes, {rmw} read-modify-writes, \
          {rcw} reconstruct-writes\n\
          members:  {member_reads} reads, {member_writes} writes, {merged} merged"

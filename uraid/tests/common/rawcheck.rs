@@ -1,14 +1,14 @@
 //! An independent reader and judge of member files: it never calls the engine.
 //!
-//! It parses the few superblock fields it needs by itself, knows the layouts by its own formulas, computes parity
-//! with byte loops, and so answers two questions about a set of member files:
+//! It parses the few superblock fields it needs by itself, knows the layouts by its own formulas,
+//! computes parity with byte loops, and so answers two questions about a set of member files:
 //!
 //! - are parity and mirrors consistent ([`RawSet::mismatches`]), and
 //! - what are the array's bytes ([`RawSet::content`]).
 //!
-//! Nested arrays are followed downwards: the content of inner arrays is searched for a superblock of an outer one.
-//! Whole members are read into memory, so it is meant for arrays of some hundred MiB. It is itself checked against
-//! arrays made by the kernel in `rawcheck_golden.rs`.
+//! Nested arrays are followed downwards: the content of inner arrays is searched for a superblock
+//! of an outer one. Whole members are read into memory, so it is meant for arrays of some hundred
+//! MiB. It is itself checked against arrays made by the kernel in `rawcheck_golden.rs`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -240,7 +240,8 @@ impl RawArray {
         while let Some(end) = chunks.iter().copied().filter(|&count| count > row).min() {
             let zone: Vec<usize> = (0..self.n()).filter(|&slot| chunks[slot] > row).collect();
             for index in 0..(end - row) * zone.len() {
-                // The first kernels rotated by the chunk number of the array, later ones by that of the zone.
+                // The first kernels rotated by the chunk number of the array, later ones by that of
+                // the zone.
                 let turn = if self.sb.layout == 2 { index } else { zone_start + index };
                 let offset = (row + index / zone.len()) * chunk;
                 let slot = zone[turn % zone.len()];
