@@ -76,6 +76,7 @@ impl Channel {
     }
 
     /// Returns how many jobs have been taken and not handed back.
+    #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
         self.out
     }

@@ -60,6 +60,9 @@ pub enum Error {
     /// As many requests are in flight as the queue carries; poll, then submit again.
     #[error("the queue is full: {0} requests are in flight")]
     QueueFull(u32),
+    /// Requests are in flight, and nobody polls their queues.
+    #[error("{0} requests are still in flight")]
+    Busy(u32),
     /// The array was opened read-only.
     #[error("the array is read-only")]
     ReadOnly,
@@ -67,8 +70,11 @@ pub enum Error {
     #[error("the array is stopped")]
     Stopped,
     /// More members are lost than the level can bear, or the data cannot be regenerated.
-    #[error("the data cannot be read or written: too many members are lost or unreadable")]
-    Io,
+    #[error("array byte {offset} cannot be read or written: too much is lost or unreadable")]
+    Io {
+        /// The first byte known to be concerned.
+        offset: u64,
+    },
     /// A member has no room left.
     #[error("a member has no room left")]
     NoSpace,
@@ -100,9 +106,10 @@ impl Error {
             | Self::TooLong { .. } => Errno::INVAL,
             Self::OutOfRange { .. } => Errno::INVAL,
             Self::QueueFull(_) => Errno::AGAIN,
+            Self::Busy(_) => Errno::BUSY,
             Self::ReadOnly => Errno::ROFS,
             Self::Stopped => Errno::SHUTDOWN,
-            Self::Io => Errno::IO,
+            Self::Io { .. } => Errno::IO,
             Self::NoSpace => Errno::NOSPC,
             Self::Unsupported(_) => Errno::OPNOTSUPP,
         };

@@ -9,52 +9,39 @@
 //! blocks in [`Queue::poll`], sleeps in [`Queue::wait`] or on [`Queue::eventfd`], and hands every
 //! buffer back with its completion.
 
+mod allocation;
 mod array;
-#[allow(dead_code, reason = "until the engine drives it")]
+mod r#async;
 mod blocking;
 mod buffer;
-#[allow(dead_code, reason = "until the engine drives it")]
+mod calls;
 mod channel;
+mod create;
 mod error;
-#[allow(dead_code, reason = "until the engine drives it")]
 mod file;
 mod limits;
-#[allow(dead_code, reason = "until the engine drives it")]
 mod member;
+mod memory;
+mod metadata;
+mod open;
 mod options;
 mod queue;
-#[allow(dead_code, reason = "until the engine drives it")]
 mod ring;
+mod shared;
+mod start;
 mod status;
 #[cfg(test)]
 mod testing;
-#[allow(dead_code, reason = "until the engine drives it")]
 mod transfer;
+mod volatile;
 
 pub use array::Array;
+pub use r#async::AsyncArray;
 pub use buffer::Buffer;
 pub use error::Error;
 pub use limits::{Extent, Limits};
 pub use member::{MemberDevice, MemoryDevice};
 pub use options::{Backend, CreateOptions, MemoryOptions, OpenOptions};
 pub use queue::{Completion, Operation, Queue, Refused};
+pub use raid_core::layout::Level;
 pub use status::{Detail, GroupStatus, MemberStatus, Statistics, Status};
-
-/// The levels of an array or of one group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// One member after the other; read for rescue.
-    Linear,
-    /// Striped, no redundancy.
-    Raid0,
-    /// Mirrors.
-    Raid1,
-    /// Parity on the last slot.
-    Raid4,
-    /// Rotating parity.
-    Raid5,
-    /// Two rotating parities.
-    Raid6,
-    /// md's RAID 10: near, far and offset copies.
-    Raid10,
-}

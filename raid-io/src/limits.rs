@@ -1,5 +1,7 @@
 //! What a front end may ask of an array: sizes, granules, and what it can do.
 
+use crate::{Error, Operation};
+
 /// Sizes and abilities of an array, as a block server shows them to its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,6 +24,38 @@ pub struct Limits {
     pub read_only: bool,
     /// [`Operation::Discard`](crate::Operation::Discard) gives room back to the members.
     pub can_unmap: bool,
+}
+
+impl Limits {
+    /// Refuses what can be seen to be impossible.
+    pub(crate) fn admit(&self, operation: &Operation) -> Result<(), Error> {
+        let (offset, len, writes) = match operation {
+            Operation::Read { offset, buffer } => (*offset, buffer.len() as u64, false),
+            Operation::Write { offset, buffer, .. } => (*offset, buffer.len() as u64, true),
+            Operation::Flush => return Ok(()),
+            Operation::Discard { offset, len } | Operation::WriteZeroes { offset, len, .. } => {
+                (*offset, *len, true)
+            }
+        };
+        if writes && self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let max = u64::from(self.request_bytes_max);
+        let carries = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
+        if carries && len > max {
+            return Err(Error::TooLong { len, max });
+        }
+        self.check_range(offset, len)
+    }
+
+    /// Refuses a range that leaves the array.
+    pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let size = self.size_bytes;
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len, size }),
+        }
+    }
 }
 
 /// A run of an array's address space with one allocation state.

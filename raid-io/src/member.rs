@@ -81,7 +81,7 @@ pub trait MemberDevice: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Member {
     name: PathBuf,
-    device: Device,
+    pub(crate) device: Device,
 }
 
 /// The two kinds: with a descriptor, and without.

@@ -1,6 +1,15 @@
 //! An array's state, as values that can be shown and serialised.
 
+use raid_core::counters::Counters;
+use raid_core::layout::Layout;
+use raid_core::md::Superblock;
 use serde::{Deserialize, Serialize};
+
+use crate::file::MemberFile;
+use crate::member::Member;
+use crate::metadata::Metadata;
+use crate::shared::Shared;
+use crate::start::is_absent;
 
 /// A running array at one moment: what `status --json` prints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -131,4 +140,154 @@ pub struct Detail {
     pub events: u64,
     /// "resync", "bitmap", "ppl" or "none".
     pub consistency_policy: String,
+}
+
+/// Returns the state of an array.
+pub(crate) fn status(shared: &Shared) -> Status {
+    let volume = &shared.volume;
+    let counters = volume.counters();
+    let members = shared.members();
+    let groups: Vec<GroupStatus> = (0..volume.group_count())
+        .map(|group| group_status(shared, group, &counters, &members))
+        .collect();
+    let face = shared.metadata.as_ref().map(Metadata::face);
+    let outer = volume.outer_geometry();
+    let geometry = outer.unwrap_or_else(|| volume.geometry(0));
+    let (level, layout) = match outer {
+        None => (groups[0].level.clone(), groups[0].layout.clone()),
+        Some(_) => (format!("{}0", groups[0].level), groups[0].layout.clone()),
+    };
+    let state = if (0..groups.len()).any(|group| volume.is_stopped(group)) {
+        "failed"
+    } else if shared.limits.read_only {
+        "readonly"
+    } else if (0..groups.len()).any(|group| volume.is_dirty(group)) {
+        "active"
+    } else {
+        "clean"
+    };
+    let was_clean = shared
+        .metadata
+        .as_ref()
+        .is_none_or(|metadata| (0..groups.len()).all(|group| metadata.group(group).was_clean));
+    Status {
+        name: face.as_ref().map(Superblock::name).unwrap_or_default(),
+        uuid: face.as_ref().map(|face| face.array_uuid.to_string()).unwrap_or_default(),
+        level,
+        layout,
+        chunk_bytes: geometry.chunk_bytes(),
+        size_bytes: volume.array_bytes(),
+        read_only: shared.limits.read_only,
+        state: state.into(),
+        was_clean,
+        backend: if shared.uring { "io_uring" } else { "blocking" }.into(),
+        degraded: groups.iter().map(|group| group.degraded).sum(),
+        groups,
+        statistics: statistics(shared, &counters),
+    }
+}
+
+fn statistics(shared: &Shared, counters: &Counters) -> Statistics {
+    let requests = shared.requests();
+    Statistics {
+        reads: requests.reads,
+        writes: requests.writes,
+        flushes: requests.flushes,
+        read_bytes: requests.read_bytes,
+        written_bytes: requests.written_bytes,
+        full_stripe_writes: counters.full_stripe_writes,
+        rmw: counters.rmw,
+        rcw: counters.rcw,
+        degraded_reads: counters.regenerated_reads,
+        member_reads: counters.member_reads,
+        member_writes: counters.member_writes,
+        merged: counters.merged,
+    }
+}
+
+fn group_status(
+    shared: &Shared,
+    group: usize,
+    counters: &Counters,
+    members: &[Member],
+) -> GroupStatus {
+    let volume = &shared.volume;
+    let geometry = volume.geometry(group);
+    let metadata = shared.metadata.as_ref().map(|metadata| metadata.group(group));
+    let in_sync = volume.in_sync(group);
+    let mut listed = Vec::new();
+    for slot in 0..geometry.slot_count() {
+        let index = volume.member_index(group, slot);
+        let member = members.get(index).filter(|member| !is_absent(member));
+        let state = match member {
+            None => "missing",
+            Some(_) if in_sync.contains(slot) => "in_sync",
+            Some(_) => "faulty",
+        };
+        let own = counters.members.get(index).copied().unwrap_or_default();
+        let superblock = metadata.as_ref().and_then(|metadata| metadata.slots[slot].as_ref());
+        listed.push(MemberStatus {
+            path: member.map(|m| m.name().display().to_string()).unwrap_or_default(),
+            number: superblock.map(|superblock| superblock.dev_number),
+            slot: u32::try_from(slot).ok(),
+            state: state.into(),
+            device: member.and_then(Member::as_file).and_then(MemberFile::device_numbers),
+            read_errors: own.errors,
+            reads: own.reads,
+            writes: own.writes,
+        });
+    }
+    for (member, superblock) in metadata.iter().flat_map(|metadata| &metadata.others) {
+        listed.push(MemberStatus {
+            path: member.name().display().to_string(),
+            number: Some(superblock.dev_number),
+            state: "spare".into(),
+            device: member.as_file().and_then(MemberFile::device_numbers),
+            ..MemberStatus::default()
+        });
+    }
+    let layout = geometry.layout();
+    let degraded = geometry.slot_count() - in_sync.len();
+    GroupStatus {
+        uuid: metadata.map(|metadata| metadata.newest.array_uuid.to_string()).unwrap_or_default(),
+        level: geometry.level().to_string(),
+        layout: if layout == Layout::None { String::new() } else { layout.to_string() },
+        chunk_bytes: geometry.chunk_bytes(),
+        size_bytes: geometry.array_bytes(),
+        slot_count: geometry.slot_count() as u32,
+        degraded: degraded as u32,
+        degraded_max: geometry.max_degraded() as u32,
+        in_sync: volume.is_trusted(group),
+        sync_action: "idle".into(),
+        sync_done_bytes: 0,
+        sync_total_bytes: geometry.component_bytes(),
+        members: listed,
+    }
+}
+
+/// Returns everything that is known of an array.
+pub(crate) fn detail(shared: &Shared) -> Detail {
+    let status = status(shared);
+    let geometry = shared.volume.geometry(0);
+    let Some(metadata) = &shared.metadata else {
+        return Detail { status, ..Detail::default() };
+    };
+    let face = metadata.face();
+    // The outer superblock of a nested array is never written again; its groups' are.
+    let newest = metadata.group(0).newest;
+    let policy = match (geometry.level().is_redundant(), newest.ppl(), newest.bitmap()) {
+        (false, ..) => "none",
+        (true, Some(_), _) => "ppl",
+        (true, None, Some(_)) => "bitmap",
+        (true, None, None) => "resync",
+    };
+    Detail {
+        status,
+        version: face.minor.to_string(),
+        creation_time: face.created.unix_seconds(),
+        update_time: newest.updated.unix_seconds(),
+        component_bytes: geometry.component_bytes(),
+        events: newest.events,
+        consistency_policy: policy.into(),
+    }
 }

@@ -70,6 +70,9 @@ pub(crate) struct Piece {
     pub(crate) len: usize,
 }
 
+// SAFETY: an address may be known to any thread; using it is what `begin` is unsafe for.
+unsafe impl Send for Piece {}
+
 /// What to do next about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {

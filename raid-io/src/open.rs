@@ -1,0 +1,299 @@
+//! Opening an array: read the superblocks, let md's rules decide, start what they say.
+//!
+//! A nested array is opened from the inside out: the members' superblocks tell the groups apart; each
+//! group is started read-only for a moment, to read the outer superblock through it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use raid_core::layout::{Layout, Level};
+use raid_core::md::assemble::{
+    Access as Wanted, AssembleOptions, Assembly, Candidate, SlotState, assemble, split_by_array,
+};
+use raid_core::md::superblock::{AREA_BYTES, Context, Minor, decode};
+use raid_core::md::{Superblock, SuperblockError};
+use raid_core::plan::Trust;
+use raid_core::slots::SlotSet;
+use raid_core::volume::{GroupConfig, OuterConfig};
+
+use crate::file::{Access, MemberFile};
+use crate::member::Member;
+use crate::metadata::GroupMetadata;
+use crate::start::{Group, Outer, start};
+use crate::volatile::geometry;
+use crate::{Array, Error, OpenOptions};
+
+/// A member that is open, and what its superblock says.
+pub(crate) struct Loaded {
+    pub(crate) member: Member,
+    pub(crate) superblock: Result<Superblock, SuperblockError>,
+}
+
+pub(crate) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Array, Error> {
+    let access = if options.read_only { Access::ReadOnly } else { Access::Exclusive };
+    let members = open_members(paths, access, options.direct)?;
+    let loaded = members.into_iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    start_loaded(&loaded, options)
+}
+
+/// Opens members, each once.
+pub(crate) fn open_members(
+    paths: &[PathBuf],
+    access: Access,
+    direct: bool,
+) -> Result<Vec<Member>, Error> {
+    if paths.is_empty() {
+        return Err(Error::Options("no members are given".into()));
+    }
+    // Looked at before anything is locked: our own lock would be taken for somebody else's.
+    let mut seen = HashMap::new();
+    for path in paths {
+        let file = MemberFile::open(path, Access::ReadOnly, false)?;
+        if let Some(first) = seen.insert(file.identity(), path) {
+            let reason = if first == path {
+                "is given twice".into()
+            } else {
+                format!("is the same as {}", first.display())
+            };
+            return Err(Error::UnsuitableMember { path: path.clone(), reason });
+        }
+    }
+    paths.iter().map(|path| MemberFile::open(path, access, direct).map(Member::file)).collect()
+}
+
+/// Reads a member's superblock, wherever it lies.
+pub(crate) fn load(member: Member) -> Result<Loaded, Error> {
+    let member_bytes = member.device().size_bytes();
+    let mut best: Option<SuperblockError> = None;
+    for minor in Minor::ALL {
+        let Some(offset) = minor.super_offset_bytes(member_bytes) else { continue };
+        let bytes = member.read_range(offset, AREA_BYTES)?;
+        match decode(&bytes, Context { minor, member_bytes }) {
+            Ok(superblock) => return Ok(Loaded { member, superblock: Ok(superblock) }),
+            // A damaged superblock says more than none.
+            Err(error) => match &best {
+                Some(found) if !matches!(found, SuperblockError::Magic { .. }) => {}
+                _ => best = Some(error),
+            },
+        }
+    }
+    let too_small = SuperblockError::MemberTooSmall { minor: Minor::V1_2, member_bytes };
+    Ok(Loaded { member, superblock: Err(best.unwrap_or(too_small)) })
+}
+
+/// Starts the array that these members make up.
+pub(crate) fn start_loaded(loaded: &[Loaded], options: &OpenOptions) -> Result<Array, Error> {
+    let names: Vec<String> =
+        loaded.iter().map(|one| one.member.name().display().to_string()).collect();
+    let candidates: Vec<Candidate<'_>> = loaded
+        .iter()
+        .zip(&names)
+        .map(|(one, name)| Candidate {
+            name,
+            member_bytes: one.member.device().size_bytes(),
+            superblock: one.superblock.as_ref(),
+        })
+        .collect();
+    let arrays = split_by_array(&candidates);
+    if arrays.len() <= 1 {
+        let all: Vec<usize> = (0..loaded.len()).collect();
+        let group = decide_group(loaded, &candidates, &all, options)?;
+        return start(vec![group], None, options);
+    }
+    let mut groups = Vec::new();
+    for array in &arrays {
+        groups.push(decide_group(loaded, &candidates, &array.members, options)?);
+    }
+    start_nested(groups, options)
+}
+
+/// Lets md's rules decide over the members of one array.
+fn decide_group(
+    loaded: &[Loaded],
+    candidates: &[Candidate<'_>],
+    indexes: &[usize],
+    options: &OpenOptions,
+) -> Result<Group, Error> {
+    let own: Vec<Candidate<'_>> = indexes.iter().map(|index| candidates[*index]).collect();
+    let assembly = decide(&own, options)?;
+    let members: Vec<&Loaded> = indexes.iter().map(|index| &loaded[*index]).collect();
+    group_of(&assembly, &members, options)
+}
+
+fn decide(candidates: &[Candidate<'_>], options: &OpenOptions) -> Result<Assembly, Error> {
+    let access = if options.read_only { Wanted::ReadOnly } else { Wanted::ReadWrite };
+    let assembly = assemble(candidates, AssembleOptions { access, force: options.force });
+    let assembly = assembly.map_err(|error| {
+        let hint = if error.can_force() && !options.force { "; --force starts it" } else { "" };
+        Error::Assemble(format!("{error}{hint}"))
+    })?;
+    assembly.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    for rejected in &assembly.rejected {
+        let name = candidates[rejected.member].name;
+        tracing::warn!("{name} is left out: {}", rejected.reason);
+    }
+    Ok(assembly)
+}
+
+/// Turns the decision into what the engine must know.
+fn group_of(
+    assembly: &Assembly,
+    members: &[&Loaded],
+    options: &OpenOptions,
+) -> Result<Group, Error> {
+    let (level, layout) = level_of(assembly)?;
+    let superblock = |index: usize| {
+        let superblock = members[index].superblock.as_ref();
+        superblock.cloned().map_err(|error| Error::Assemble(error.to_string()))
+    };
+    let slot_count = assembly.slots.len();
+    let mut group = Group {
+        config: GroupConfig {
+            geometry: geometry_of(assembly, level, layout)?,
+            data_offsets: vec![0; slot_count],
+            in_sync: SlotSet::new(),
+            trust: Trust::InSync,
+            dirty: false,
+        },
+        members: vec![None; slot_count],
+        metadata: None,
+    };
+    let mut slots = vec![None; slot_count];
+    let mut others = Vec::new();
+    for (slot, state) in assembly.slots.iter().enumerate() {
+        let SlotState::Member(found) = state else { continue };
+        let member = members[found.member].member.clone();
+        group.config.data_offsets[slot] = found.data.start;
+        if found.recovered_bytes.is_some() {
+            others.push((member, superblock(found.member)?));
+        } else {
+            group.config.in_sync.insert(slot);
+            slots[slot] = Some(superblock(found.member)?);
+            group.members[slot] = Some(member);
+        }
+    }
+    for &index in &assembly.spares {
+        others.push((members[index].member.clone(), superblock(index)?));
+    }
+    // A missing slot's offset is never used, but must be one that its neighbours could have.
+    let some_offset = group.config.in_sync.lowest().map_or(0, |s| group.config.data_offsets[s]);
+    for slot in (0..slot_count).filter(|slot| group.members[*slot].is_none()) {
+        group.config.data_offsets[slot] = some_offset;
+    }
+    let degraded = group.config.in_sync.len() < slot_count;
+    let resynced_bytes = assembly.resynced_bytes.filter(|_| level.is_redundant());
+    if resynced_bytes.is_some() && !(degraded && options.force) {
+        group.config.trust = Trust::Unsynced;
+    }
+    group.config.dirty = resynced_bytes == Some(0);
+    let was_clean = resynced_bytes.is_none();
+    let newest = superblock(assembly.newest)?;
+    group.metadata = Some(GroupMetadata { slots, others, resynced_bytes, was_clean, newest });
+    Ok(group)
+}
+
+fn level_of(assembly: &Assembly) -> Result<(Level, Layout), Error> {
+    let wrong = |error: raid_core::layout::LayoutError| Error::Assemble(error.to_string());
+    let level = Level::from_md(assembly.level).map_err(wrong)?;
+    Ok((level, Layout::from_md(level, assembly.layout).map_err(wrong)?))
+}
+
+fn geometry_of(
+    assembly: &Assembly,
+    level: Level,
+    layout: Layout,
+) -> Result<raid_core::geometry::Geometry, Error> {
+    let sizes: Vec<u64> = assembly
+        .slots
+        .iter()
+        .map(|slot| match slot {
+            // These use the whole data area of each member.
+            SlotState::Member(member) if assembly.component_bytes == 0 => {
+                member.data.end - member.data.start
+            }
+            _ => assembly.component_bytes,
+        })
+        .collect();
+    geometry(level, layout, assembly.chunk_bytes, &sizes)
+        .map_err(|error| Error::Assemble(error.to_string()))
+}
+
+/// Starts a striped set over groups: its superblock lies inside them.
+fn start_nested(groups: Vec<Group>, options: &OpenOptions) -> Result<Array, Error> {
+    let mut loaded = Vec::new();
+    for group in &groups {
+        loaded.push(outer_superblock(group, options)?);
+    }
+    let candidates: Vec<Candidate<'_>> = loaded
+        .iter()
+        .map(|(name, size, superblock)| Candidate {
+            name,
+            member_bytes: *size,
+            superblock: superblock.as_ref(),
+        })
+        .collect();
+    // The outer set has no state of its own that could be forced.
+    let assembly =
+        decide(&candidates, &OpenOptions { force: false, ..options.clone() }).map_err(|error| {
+            Error::Assemble(format!(
+                "the members are of {} arrays; as groups of a nested one: {error}",
+                groups.len()
+            ))
+        })?;
+    let (level, layout) = level_of(&assembly)?;
+    if level != Level::Raid0 {
+        return Err(Error::Assemble(format!("{level} over arrays is not supported")));
+    }
+    let geometry = geometry_of(&assembly, level, layout)?;
+    let mut ordered: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+    let mut groups = Vec::new();
+    let mut data_offsets = Vec::new();
+    for state in &assembly.slots {
+        let SlotState::Member(found) = state else {
+            return Err(Error::Assemble("a group of the nested array is missing".into()));
+        };
+        groups.extend(ordered.get_mut(found.member).and_then(Option::take));
+        data_offsets.push(found.data.start);
+    }
+    let superblock = loaded.swap_remove(assembly.newest).2.ok();
+    start(
+        groups,
+        Some(Outer { config: OuterConfig { geometry, data_offsets }, superblock }),
+        options,
+    )
+}
+
+/// Reads the outer superblock through one group: its name, its size, what was found.
+fn outer_superblock(
+    group: &Group,
+    options: &OpenOptions,
+) -> Result<(String, u64, Result<Superblock, SuperblockError>), Error> {
+    let name = group.metadata.as_ref().map(|metadata| metadata.newest.array_uuid.to_string());
+    let name = format!("group {}", name.unwrap_or_default());
+    let look = OpenOptions { read_only: true, ..options.clone() };
+    let array = start(vec![group.copy()], None, &look)?;
+    let member_bytes = array.limits().size_bytes;
+    let mut found = Err(SuperblockError::MemberTooSmall { minor: Minor::V1_2, member_bytes });
+    for minor in Minor::ALL {
+        let Some(offset) = minor.super_offset_bytes(member_bytes) else { continue };
+        let mut bytes = vec![0; AREA_BYTES];
+        array.read_at(&mut bytes, offset)?;
+        found = decode(&bytes, Context { minor, member_bytes });
+        if found.is_ok() {
+            break;
+        }
+    }
+    array.stop()?;
+    Ok((name, member_bytes, found))
+}
+
+impl Group {
+    /// Returns the same group over the same open members.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            config: self.config.clone(),
+            members: self.members.clone(),
+            metadata: self.metadata.clone(),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What all clones and queues of an open array share.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::SegQueue;
+use raid_core::QUEUE_COUNT_MAX;
+use raid_core::slots::SlotSet;
+use raid_core::volume::{MetadataUpdate, Volume};
+
+use crate::member::Member;
+use crate::metadata::Metadata;
+use crate::{Error, Limits, OpenOptions};
+
+/// How long [`stop`](crate::Array::stop) waits for queues that make no progress.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// An open array.
+pub(crate) struct Shared {
+    pub(crate) options: OpenOptions,
+    pub(crate) limits: Limits,
+    pub(crate) volume: Arc<Volume>,
+    /// Member I/O goes through rings.
+    pub(crate) uring: bool,
+    /// Where each member's data starts, by the engine's member index.
+    pub(crate) data_offsets: Vec<u64>,
+    /// By the engine's member index; emptied when the array stops.
+    members: RwLock<Arc<[Member]>>,
+    /// Superblocks; `None` for arrays in memory, which have none.
+    pub(crate) metadata: Option<Metadata>,
+    desks: RwLock<[Option<Arc<Desk>>; QUEUE_COUNT_MAX]>,
+    stopping: AtomicBool,
+    /// Counters of queues that are gone.
+    retired: Mutex<Requests>,
+}
+
+/// Where one queue can be reached by the others.
+pub(crate) struct Desk {
+    /// Wakes the queue's thread.
+    pub(crate) eventfd: OwnedFd,
+    /// Another queue has left something in the engine's mailbox.
+    pub(crate) woken: AtomicBool,
+    /// Superblock updates that have ended, with the slots that failed.
+    pub(crate) updated: SegQueue<(MetadataUpdate, SlotSet)>,
+    /// Requests taken and not completed. Written by the queue alone.
+    pub(crate) in_flight: AtomicU32,
+    /// What has been completed. Written by the queue alone.
+    pub(crate) completed: RequestCounters,
+}
+
+/// Requests completed, as the owner counts them.
+#[derive(Default)]
+pub(crate) struct RequestCounters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+}
+
+/// Requests completed, as others see them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Requests {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) flushes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+impl RequestCounters {
+    /// Adds without a locked instruction: the queue is the only writer.
+    pub(crate) fn add(cell: &AtomicU64, amount: u64) {
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    fn add_to(&self, sum: &mut Requests) {
+        sum.reads += self.reads.load(Ordering::Relaxed);
+        sum.writes += self.writes.load(Ordering::Relaxed);
+        sum.flushes += self.flushes.load(Ordering::Relaxed);
+        sum.read_bytes += self.read_bytes.load(Ordering::Relaxed);
+        sum.written_bytes += self.written_bytes.load(Ordering::Relaxed);
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(eventfd: OwnedFd) -> Self {
+        Self {
+            eventfd,
+            woken: AtomicBool::new(false),
+            updated: SegQueue::new(),
+            in_flight: AtomicU32::new(0),
+            completed: RequestCounters::default(),
+        }
+    }
+
+    /// Makes the queue's eventfd readable.
+    pub(crate) fn signal(&self) {
+        // Fails only when the counter is at its end, and then it is readable.
+        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        options: OpenOptions,
+        limits: Limits,
+        volume: Volume,
+        uring: bool,
+        data_offsets: Vec<u64>,
+        members: Vec<Member>,
+        metadata: Option<Metadata>,
+    ) -> Self {
+        Self {
+            options,
+            limits,
+            volume: Arc::new(volume),
+            uring,
+            data_offsets,
+            members: RwLock::new(members.into()),
+            metadata,
+            desks: RwLock::new([const { None }; QUEUE_COUNT_MAX]),
+            stopping: AtomicBool::new(false),
+            retired: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn members(&self) -> Arc<[Member]> {
+        Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Makes queue `id` known to the others.
+    pub(crate) fn enter(&self, id: usize, desk: Arc<Desk>) {
+        self.desks.write().unwrap_or_else(PoisonError::into_inner)[id] = Some(desk);
+    }
+
+    /// Forgets queue `id`, and keeps its counters.
+    pub(crate) fn leave(&self, id: usize) {
+        let desk = self.desks.write().unwrap_or_else(PoisonError::into_inner)[id].take();
+        if let Some(desk) = desk {
+            desk.completed.add_to(&mut self.retired());
+        }
+    }
+
+    /// Tells queue `id` to look into its mailbox.
+    pub(crate) fn wake(&self, id: usize) {
+        let desks = self.desks.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = desks.get(id).and_then(Option::as_ref) {
+            desk.woken.store(true, Ordering::Release);
+            desk.signal();
+        }
+    }
+
+    /// Returns what all queues have completed.
+    pub(crate) fn requests(&self) -> Requests {
+        let mut sum = *self.retired();
+        let desks = self.desks.read().unwrap_or_else(PoisonError::into_inner);
+        desks.iter().flatten().for_each(|desk| desk.completed.add_to(&mut sum));
+        sum
+    }
+
+    fn retired(&self) -> MutexGuard<'_, Requests> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops: no new requests, wait for the old ones, flush, mark clean, let the members go.
+    pub(crate) fn stop(&self) -> Result<(), Error> {
+        if self.stopping.swap(true, Ordering::SeqCst) {
+            return Err(Error::Stopped);
+        }
+        let drained = self.drain();
+        let closed = drained.and_then(|()| self.close());
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::new([]);
+        closed
+    }
+
+    /// Waits until no queue has a request in flight; their threads must go on polling them.
+    fn drain(&self) -> Result<(), Error> {
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(50);
+        loop {
+            let desks = self.desks.read().unwrap_or_else(PoisonError::into_inner);
+            let busy: u32 =
+                desks.iter().flatten().map(|d| d.in_flight.load(Ordering::SeqCst)).sum();
+            if busy == 0 {
+                return Ok(());
+            }
+            desks.iter().flatten().for_each(|desk| desk.signal());
+            drop(desks);
+            if start.elapsed() > DRAIN {
+                return Err(Error::Busy(busy));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    /// Flushes the members and marks the array clean.
+    fn close(&self) -> Result<(), Error> {
+        if self.limits.read_only {
+            return Ok(());
+        }
+        let members = self.members();
+        for group in 0..self.volume.group_count() {
+            for slot in self.volume.in_sync(group).iter() {
+                members[self.volume.member_index(group, slot)].flush()?;
+            }
+            let Some(metadata) = &self.metadata else { continue };
+            let Some(update) = self.volume.clean_update(group) else { continue };
+            metadata.write(&update, self.volume.is_trusted(group), &self.volume, &members)?;
+            self.volume.marked_clean(group);
+        }
+        Ok(())
+    }
+}
