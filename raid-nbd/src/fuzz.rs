@@ -52,8 +52,8 @@ fn export(dice: &mut Dice<'_>) -> Export {
 }
 
 /// A handshake: options with correct magic numbers and arbitrary everything else, or plain noise, in
-/// arbitrary pieces. The engine must see nothing before the handshake succeeded.
-pub fn handshake(bytes: &[u8]) {
+/// arbitrary pieces. The engine must see nothing before the handshake succeeded. Returns whether it did.
+pub fn handshake(bytes: &[u8]) -> bool {
     let mut dice = Dice(bytes);
     let export = Arc::new(export(&mut dice));
     let mut client = Loopback::new(export, Limits::default());
@@ -61,7 +61,7 @@ pub fn handshake(bytes: &[u8]) {
     if dice.byte() & 3 == 0 {
         client.feed(dice.0, step);
         client.check_untouched();
-        return;
+        return false;
     }
     client.feed(&[0, 0, 0, dice.byte() & 3], step);
     while !dice.0.is_empty() && !client.has_begun() {
@@ -69,10 +69,12 @@ pub fn handshake(bytes: &[u8]) {
         client.feed(&option, step);
         client.check_untouched();
     }
+    let begun = client.has_begun();
     let rest = dice.0;
     client.feed(rest, step);
     client.end_of_stream();
     client.check_finished();
+    begun
 }
 
 fn option_bytes(dice: &mut Dice<'_>) -> Vec<u8> {
@@ -108,8 +110,8 @@ fn option_bytes(dice: &mut Dice<'_>) -> Vec<u8> {
 }
 
 /// Requests after a good handshake: plausible ones with arbitrary fields, pieces, order of completion and
-/// failures. Every reply is parsed and checked against what was asked.
-pub fn stream(bytes: &[u8]) {
+/// failures. Every reply is parsed and checked against what was asked. Returns the number of replies.
+pub fn stream(bytes: &[u8]) -> usize {
     let mut dice = Dice(bytes);
     let export = Arc::new(export(&mut dice));
     let limits = Limits {
@@ -125,6 +127,7 @@ pub fn stream(bytes: &[u8]) {
     let step = 1 + usize::from(dice.byte()) * 16;
     let mut reader = ReplyReader::new(structured);
     let mut cookie = 0;
+    let mut reply_count = 0;
     while !dice.0.is_empty() && client.is_open() {
         if dice.byte() == 0xfe {
             let noise: Vec<u8> = (0..dice.below(80)).map(|_| dice.byte()).collect();
@@ -144,11 +147,11 @@ pub fn stream(bytes: &[u8]) {
         if dice.byte() & 3 == 0 {
             client.release(dice.below(8), dice.byte() & 31 == 0);
         }
-        reader.read(&client.take_sent());
+        reply_count += reader.read(&client.take_sent()).len();
     }
     client.end_of_stream();
     client.check_finished();
-    reader.read(&client.take_sent());
+    reply_count + reader.read(&client.take_sent()).len()
 }
 
 fn request(dice: &mut Dice<'_>, cookie: u64) -> (Request, usize) {

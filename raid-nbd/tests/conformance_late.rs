@@ -1,6 +1,8 @@
 //! Points of the conformance list that need an engine which answers late, out of order, with failures, or
 //! for an export larger than memory; over a real socket.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::time::Duration;

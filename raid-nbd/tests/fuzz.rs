@@ -19,23 +19,34 @@ impl Random {
     }
 }
 
-fn run(body: fn(&[u8]), rounds: u64, len_max: u64) {
+/// Runs a body on many inputs and adds up what it returns.
+fn run(
+    body: impl Fn(&[u8]) -> usize + std::panic::RefUnwindSafe,
+    rounds: u64,
+    len_max: u64,
+) -> usize {
+    let mut total = 0;
     for seed in 1..=rounds {
         let input = Random(seed).bytes(len_max);
-        if std::panic::catch_unwind(|| body(&input)).is_err() {
-            panic!("seed {seed} fails with {} bytes", input.len());
+        match std::panic::catch_unwind(|| body(&input)) {
+            Ok(count) => total += count,
+            Err(_) => panic!("seed {seed} fails with {} bytes", input.len()),
         }
     }
+    total
 }
 
+/// The counts show that the bodies get somewhere: handshakes succeed, requests are answered.
 #[test]
 fn handshake_survives_random_input() {
-    run(fuzz::handshake, 4000, 1500);
+    let begun = run(|input| usize::from(fuzz::handshake(input)), 4000, 1500);
+    assert!(begun > 250, "only {begun} handshakes succeeded");
 }
 
 #[test]
 fn stream_survives_random_input() {
-    run(fuzz::stream, 4000, 2000);
+    let replies = run(fuzz::stream, 4000, 2000);
+    assert!(replies > 20_000, "only {replies} replies");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Clients that mean harm or do not know better. After each of them an honest one is served as ever.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::os::unix::net::UnixStream;

@@ -2,6 +2,8 @@
 //!
 //! A client that is not installed is skipped with a line that says so; where `CI` is set that is a failure.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! The server's own duties, over real sockets: many clients at once, limits, deadlines, stopping, socket
 //! files.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::io::{Read, Write};

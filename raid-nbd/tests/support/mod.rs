@@ -138,7 +138,7 @@ pub fn serve<B: raid_nbd::backend::Backend>(
     };
     change(&mut options);
     let server = Server::start(array, options).unwrap();
-    Socket { server, path, directory: directory }
+    Socket { server, path, directory }
 }
 
 pub fn connect(path: &Path) -> Client<UnixStream> {
