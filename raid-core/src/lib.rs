@@ -5,8 +5,8 @@
 #![deny(unsafe_code)]
 
 extern crate alloc;
-// Only to ask the CPU what it has.
-#[cfg(feature = "std")]
+// Only to ask the CPU what it has, and for tests.
+#[cfg(any(feature = "std", test))]
 extern crate std;
 
 pub mod counters;

@@ -16,14 +16,16 @@
 //! Lost sources cut the list of sources into up to three [`Sources`] segments, so that the inner
 //! loops have no branch for them.
 
-use super::gf::POWERS;
-use super::simd::{QMethod, Simd, WIDTH_MAX};
+use super::simd::{QMethod, SAMPLE_COUNT, Simd, WIDTH_MAX};
 use core::slice;
 
 // ==== Access ====
 
 /// How the vectors of a step lie in memory.
 pub(super) trait Access: Copy {
+    /// Whether this access is for cold sources and targets past the caches.
+    const STREAMS: bool = false;
+
     /// Loads the vector at the start of `from`.
     ///
     /// # Safety
@@ -57,6 +59,33 @@ impl Access for Whole {
     unsafe fn store<S: Simd>(self, simd: S, to: *mut u8, vector: S::Vector) {
         // SAFETY: the caller grants `S::WIDTH` bytes, the extent of this access.
         unsafe { simd.store(to, vector) }
+    }
+
+    #[inline(always)]
+    fn extent<S: Simd>(self) -> usize {
+        S::WIDTH
+    }
+}
+
+/// Whole vectors, stored past the caches to aligned targets.
+#[derive(Copy, Clone)]
+struct Streamed;
+
+impl Access for Streamed {
+    const STREAMS: bool = true;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(self, simd: S, from: *const u8) -> S::Vector {
+        // SAFETY: the caller grants `S::WIDTH` bytes, the extent of this access.
+        unsafe { simd.load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(self, simd: S, to: *mut u8, vector: S::Vector) {
+        debug_assert!(to.addr().is_multiple_of(S::WIDTH));
+        // SAFETY: the caller grants `S::WIDTH` bytes, the extent of this access; [`drive`] uses it
+        // for targets that [`Targets::choose`] has found aligned, at multiples of `S::WIDTH`.
+        unsafe { simd.stream(to, vector) }
     }
 
     #[inline(always)]
@@ -113,8 +142,12 @@ impl<S: Simd, A: Access> Step<S, A> {
     /// The step's vectors up to `lane` lie within `slice`.
     #[inline(always)]
     pub(super) unsafe fn load(self, slice: &[u8], lane: usize) -> S::Vector {
-        let at = self.at + lane * S::WIDTH;
+        // No sum within the slice overflows; a release build would check it at each load.
+        let at = self.at.wrapping_add(lane * S::WIDTH);
         debug_assert!(at + self.access.extent::<S>() <= slice.len());
+        if A::STREAMS && (lane * S::WIDTH).is_multiple_of(LINE) {
+            self.simd.prefetch(slice.as_ptr().wrapping_add(at).wrapping_add(AHEAD));
+        }
         // SAFETY: the caller says that `at` is within the slice.
         let from = unsafe { slice.as_ptr().add(at) };
         // SAFETY: so are the bytes that the access covers.
@@ -128,7 +161,7 @@ impl<S: Simd, A: Access> Step<S, A> {
     /// The step's vectors up to `lane` lie within `slice`.
     #[inline(always)]
     pub(super) unsafe fn store(self, slice: &mut [u8], lane: usize, vector: S::Vector) {
-        let at = self.at + lane * S::WIDTH;
+        let at = self.at.wrapping_add(lane * S::WIDTH);
         debug_assert!(at + self.access.extent::<S>() <= slice.len());
         // SAFETY: the caller says that `at` is within the slice.
         let to = unsafe { slice.as_mut_ptr().add(at) };
@@ -136,6 +169,31 @@ impl<S: Simd, A: Access> Step<S, A> {
         unsafe { self.access.store(self.simd, to, vector) }
     }
 }
+
+impl<S: Simd, A: Access> Step<S, A> {
+    /// Asks for the lines of a target that a later step writes, so that its stores need not wait
+    /// for them. With up to four hot sources that is a tenth faster (AVX-512), with more of them
+    /// it is slower.
+    #[inline(always)]
+    pub(super) fn prepare_target<const LANES: usize, const SEGMENTS: usize>(
+        self,
+        sources: &Sources<'_, SEGMENTS>,
+        target: &[u8],
+    ) {
+        let at = self.at.wrapping_add(AHEAD);
+        if S::WIDTH == LINE && !A::STREAMS && sources.are_few && at < target.len() {
+            for line in 0..(LANES * S::WIDTH) / LINE {
+                self.simd.prefetch_write(target.as_ptr().wrapping_add(at + line * LINE));
+            }
+        }
+    }
+}
+
+/// Bytes that a cache moves at once.
+const LINE: usize = 64;
+
+/// How far ahead of a step memory is asked for: 256 bytes do as well, 1 KiB does worse.
+const AHEAD: usize = 512;
 
 // ==== Driver ====
 
@@ -149,19 +207,78 @@ pub(super) trait Operation<S: Simd> {
     unsafe fn step<const LANES: usize, A: Access>(&mut self, step: Step<S, A>) -> bool;
 }
 
+/// How an operation's targets are written.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Targets {
+    /// Through the caches; also when there are none, or they are read as well.
+    Cached,
+    /// Past the caches.
+    Streamed,
+}
+
+/// The shortest targets that are ever streamed: for less, telling hot from cold costs too much.
+const STREAM_LEN_MIN: usize = 16 << 10;
+
+impl Targets {
+    /// Streams long targets of cold sources: their lines need not be read before they are
+    /// written, and cold sources are the sign of bulk work that has no use for them in the caches.
+    /// With hot sources the same stores would halve the speed.
+    #[inline(always)]
+    pub(super) fn choose<S: Simd, const SEGMENTS: usize>(
+        simd: S,
+        sources: &Sources<'_, SEGMENTS>,
+        targets: [&[u8]; 2],
+    ) -> Self {
+        let is_aligned = |target: &[u8]| target.as_ptr().addr().is_multiple_of(S::WIDTH);
+        let is_worth_it = || {
+            targets[0].len() >= STREAM_LEN_MIN
+                && sources.samples().is_some_and(|samples| simd.are_cold(samples))
+        };
+        if S::STREAMS
+            && targets.iter().all(|target| target.is_empty() || is_aligned(target))
+            && (is_streaming_forced() || is_worth_it())
+        {
+            Self::Streamed
+        } else {
+            Self::Cached
+        }
+    }
+}
+
+/// Tests stream whatever they like; nobody else does.
+#[cfg(not(test))]
+fn is_streaming_forced() -> bool {
+    false
+}
+
+#[cfg(test)]
+use tests::is_streaming_forced;
+
 /// Walks `operation` over `len` bytes in steps of `LANES` vectors at most. Returns the offset of
 /// the step that said stop.
 ///
 /// # Safety
 ///
-/// Every slice of the operation is `len` bytes long.
+/// - Every slice of the operation is `len` bytes long.
+/// - If `targets` are streamed, they are aligned to `S::WIDTH`.
 #[inline(always)]
 pub(super) unsafe fn drive<const LANES: usize, S: Simd>(
     simd: S,
     len: usize,
+    targets: Targets,
     operation: &mut impl Operation<S>,
 ) -> Option<usize> {
     let mut at = 0;
+    if S::STREAMS && targets == Targets::Streamed {
+        while len - at >= LANES * S::WIDTH {
+            // SAFETY: `LANES` whole vectors fit between `at` and `len`; targets are aligned.
+            if !unsafe { operation.step::<LANES, _>(Step { simd, at, access: Streamed }) } {
+                return Some(at);
+            }
+            at += LANES * S::WIDTH;
+        }
+        simd.fence();
+    }
     while len - at >= LANES * S::WIDTH {
         // SAFETY: `LANES` whole vectors fit between `at` and `len`.
         if !unsafe { operation.step::<LANES, _>(Step { simd, at, access: Whole }) } {
@@ -188,34 +305,59 @@ pub(super) unsafe fn drive<const LANES: usize, S: Simd>(
 
 // ==== Sums ====
 
-/// Sources in syndrome order, cut at the lost ones.
+/// Sources in syndrome order, cut at the lost ones into `SEGMENTS` lists: a constant, so that the
+/// compiler sees that nothing is cut when nothing is lost (a fifth of the speed of P and Q).
 #[derive(Copy, Clone)]
-pub(super) struct Sources<'a> {
-    /// What lies before, between and behind the lost ones; `lost_count + 1` are in use.
-    segments: [&'a [&'a [u8]]; 3],
-    lost_count: usize,
+pub(super) struct Sources<'a, const SEGMENTS: usize> {
+    segments: [&'a [&'a [u8]]; SEGMENTS],
+    /// So few that the writing of targets is what takes long.
+    are_few: bool,
 }
 
-impl<'a> Sources<'a> {
+/// What counts as few sources.
+const FEW: usize = 4;
+
+impl<'a> Sources<'a, 1> {
     pub(super) fn all(sources: &'a [&'a [u8]]) -> Self {
-        Self { segments: [sources, &[], &[]], lost_count: 0 }
+        Self::new([sources])
     }
+}
 
+impl<'a> Sources<'a, 2> {
     pub(super) fn without(sources: &'a [&'a [u8]], lost: usize) -> Self {
-        let segments = [&sources[..lost], &sources[lost + 1..], &[]];
-        Self { segments, lost_count: 1 }
+        Self::new([&sources[..lost], &sources[lost + 1..]])
     }
+}
 
-    /// All but the lost one, and P in its place.
-    pub(super) fn with_p_for(sources: &'a [&'a [u8]], lost: usize, p: &'a [&'a [u8]; 1]) -> Self {
-        let segments = [&sources[..lost], &sources[lost + 1..], p];
-        Self { segments, lost_count: 2 }
-    }
-
+impl<'a> Sources<'a, 3> {
     pub(super) fn without_two(sources: &'a [&'a [u8]], a: usize, b: usize) -> Self {
         let (low, high) = if a < b { (a, b) } else { (b, a) };
-        let segments = [&sources[..low], &sources[low + 1..high], &sources[high + 1..]];
-        Self { segments, lost_count: 2 }
+        Self::new([&sources[..low], &sources[low + 1..high], &sources[high + 1..]])
+    }
+
+    /// All but the lost one, and P with them: sources of a plain sum only.
+    pub(super) fn with_p_for(sources: &'a [&'a [u8]], lost: usize, p: &'a [&'a [u8]; 1]) -> Self {
+        Self::new([&sources[..lost], &sources[lost + 1..], p])
+    }
+}
+
+impl<'a, const SEGMENTS: usize> Sources<'a, SEGMENTS> {
+    fn new(segments: [&'a [&'a [u8]]; SEGMENTS]) -> Self {
+        let count: usize = segments.iter().map(|segment| segment.len()).sum();
+        Self { segments, are_few: count <= FEW }
+    }
+
+    /// Bytes from the middle of sources all over the list, where neither the caller nor a
+    /// prefetcher has been just now; `None` if all sources are lost.
+    fn samples(&self) -> Option<[&'a u8; SAMPLE_COUNT]> {
+        let sources = || self.segments.iter().copied().flatten();
+        let count = sources().count();
+        let sample = |i: usize| {
+            let index = i * count / SAMPLE_COUNT;
+            let source = sources().nth(index)?;
+            source.get(source.len() / 2)
+        };
+        Some([sample(0)?, sample(1)?, sample(2)?, sample(3)?])
     }
 }
 
@@ -232,12 +374,12 @@ impl<S: Simd, A: Access> Step<S, A> {
     ///
     /// All vectors of the step lie within every source.
     #[inline(always)]
-    pub(super) unsafe fn sum_p<const LANES: usize>(
+    pub(super) unsafe fn sum_p<const LANES: usize, const SEGMENTS: usize>(
         self,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, SEGMENTS>,
     ) -> [S::Vector; LANES] {
         let mut p = [self.simd.splat(0); LANES];
-        for segment in &sources.segments[..=sources.lost_count] {
+        for segment in sources.segments {
             // SAFETY: the caller says so.
             unsafe { self.add_p(segment, &mut p) };
         }
@@ -276,9 +418,9 @@ impl<S: Simd, A: Access> Step<S, A> {
     ///
     /// All vectors of the step lie within every source.
     #[inline(always)]
-    pub(super) unsafe fn sum_pq<const LANES: usize>(
+    pub(super) unsafe fn sum_pq<const LANES: usize, const SEGMENTS: usize>(
         self,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, SEGMENTS>,
     ) -> Sums<S::Vector, LANES> {
         match S::Q_METHOD {
             // SAFETY: the caller says so.
@@ -292,30 +434,35 @@ impl<S: Simd, A: Access> Step<S, A> {
     ///
     /// As [`Step::sum_pq`].
     #[inline(always)]
-    unsafe fn sum_pq_horner<const LANES: usize>(
+    unsafe fn sum_pq_horner<const LANES: usize, const SEGMENTS: usize>(
         self,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, SEGMENTS>,
     ) -> Sums<S::Vector, LANES> {
         let simd = self.simd;
         let zero = simd.splat(0);
         let offset = simd.splat(S::HORNER_OFFSET);
         let mut sums = Sums { p: [zero; LANES], q: [offset; LANES] };
-        for index in (0..=sources.lost_count).rev() {
-            if index < sources.lost_count {
+        for (passed, segment) in sources.segments.iter().rev().enumerate() {
+            if passed > 0 {
+                // Past the lost source between the last segment and this one.
                 for q in &mut sums.q {
                     *q = simd.double_and_add(*q, zero);
                 }
             }
-            let (rest, pairs) = sources.segments[index].as_rchunks::<2>();
+            let (rest, pairs) = segment.as_rchunks::<2>();
             for [first, second] in pairs.iter().rev() {
-                for lane in 0..LANES {
+                // Source by source, so that neighbouring instructions belong to different sums.
+                let mut seconds = [zero; LANES];
+                for (lane, vector) in seconds.iter_mut().enumerate() {
                     // SAFETY: the caller says so.
-                    let second = unsafe { self.load(second, lane) };
+                    *vector = unsafe { self.load(second, lane) };
+                    sums.q[lane] = simd.double_and_add(sums.q[lane], *vector);
+                }
+                for (lane, second) in seconds.into_iter().enumerate() {
                     // SAFETY: the caller says so.
                     let first = unsafe { self.load(first, lane) };
                     sums.p[lane] = simd.xor3(sums.p[lane], first, second);
-                    let q = simd.double_and_add(sums.q[lane], second);
-                    sums.q[lane] = simd.double_and_add(q, first);
+                    sums.q[lane] = simd.double_and_add(sums.q[lane], first);
                 }
             }
             for source in rest {
@@ -337,19 +484,20 @@ impl<S: Simd, A: Access> Step<S, A> {
     ///
     /// As [`Step::sum_pq`].
     #[inline(always)]
-    unsafe fn sum_pq_multiply<const LANES: usize>(
+    unsafe fn sum_pq_multiply<const LANES: usize, const SEGMENTS: usize>(
         self,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, SEGMENTS>,
     ) -> Sums<S::Vector, LANES> {
         let simd = self.simd;
         let zero = simd.splat(0);
         let mut sums = Sums { p: [zero; LANES], q: [zero; LANES] };
-        let mut exponent = 0;
-        for index in 0..=sources.lost_count {
-            let (pairs, rest) = sources.segments[index].as_chunks::<2>();
+        // Counted without a check in the inner loop: there are no more than 255 sources.
+        let mut exponent = 0usize;
+        for segment in sources.segments {
+            let (pairs, rest) = segment.as_chunks::<2>();
             for [first, second] in pairs {
-                let by_first = simd.factor(POWERS[exponent]);
-                let by_second = simd.factor(POWERS[exponent + 1]);
+                let by_first = simd.power(exponent);
+                let by_second = simd.power(exponent.wrapping_add(1));
                 for lane in 0..LANES {
                     // SAFETY: the caller says so.
                     let first = unsafe { self.load(first, lane) };
@@ -360,21 +508,104 @@ impl<S: Simd, A: Access> Step<S, A> {
                     let second = simd.multiply(by_second, second);
                     sums.q[lane] = simd.xor3(sums.q[lane], first, second);
                 }
-                exponent += 2;
+                exponent = exponent.wrapping_add(2);
             }
             for source in rest {
-                let by = simd.factor(POWERS[exponent]);
+                let by = simd.power(exponent);
                 for lane in 0..LANES {
                     // SAFETY: the caller says so.
                     let source = unsafe { self.load(source, lane) };
                     sums.p[lane] = simd.xor(sums.p[lane], source);
                     sums.q[lane] = simd.xor(sums.q[lane], simd.multiply(by, source));
                 }
-                exponent += 1;
+                exponent = exponent.wrapping_add(1);
             }
             // The lost source behind this segment has its own power, which nobody needs.
-            exponent += 1;
+            exponent = exponent.wrapping_add(1);
         }
         sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parity::Kernel;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use core::cell::Cell;
+
+    std::thread_local! {
+        static FORCED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn is_streaming_forced() -> bool {
+        FORCED.get()
+    }
+
+    const WIDTH: usize = 64;
+
+    /// Four targets of `len` bytes, each aligned for streaming and followed by a guard.
+    struct Aligned {
+        memory: Vec<u8>,
+        len: usize,
+    }
+
+    impl Aligned {
+        fn new(len: usize) -> Self {
+            Self { memory: vec![0xa5; 4 * Self::stride(len) + WIDTH], len }
+        }
+
+        fn stride(len: usize) -> usize {
+            (len + 1).next_multiple_of(WIDTH)
+        }
+
+        fn all(&mut self) -> [&mut [u8]; 4] {
+            let (len, start) = (self.len, self.memory.as_ptr().align_offset(WIDTH));
+            let mut strides = self.memory[start..].chunks_exact_mut(Self::stride(len));
+            [(); 4].map(|()| &mut strides.next().unwrap()[..len])
+        }
+
+        fn assert_guarded(&self) {
+            let start = self.memory.as_ptr().align_offset(WIDTH);
+            for stride in self.memory[start..].chunks_exact(Self::stride(self.len)) {
+                assert!(stride[self.len..].iter().all(|&byte| byte == 0xa5));
+            }
+        }
+    }
+
+    /// Streamed targets hold the same bytes as those of the specification, which never streams.
+    #[test]
+    fn streamed_targets_are_right() {
+        let naive = Kernel::named("naive").unwrap();
+        let lens = (0..=3 * WIDTH + 1).chain(4 * WIDTH - 1..=4 * WIDTH + 1);
+        for len in lens.chain([8 * WIDTH, 16 * WIDTH + 7, 40 * WIDTH]) {
+            let data: Vec<Vec<u8>> = (1..=5usize)
+                .map(|k| (0..len).map(|i| (i * k * 37 + (i >> 7) * k) as u8).collect())
+                .collect();
+            let all: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            let (mut p, mut q) = (vec![0; len], vec![0; len]);
+            naive.gen_pq(&all, &mut p, &mut q);
+            let one_lost = [all[0], all[1], &[], all[3], all[4]];
+            let two_lost = [all[0], &[], all[2], all[3], &[]];
+            FORCED.set(true);
+            for kernel in Kernel::available() {
+                let mut targets = Aligned::new(len);
+                let [a, b, c, d] = targets.all();
+                kernel.gen_p(&all, a);
+                kernel.gen_pq(&all, b, c);
+                kernel.recover_data(2, &one_lost, &p, d);
+                assert_eq!((&*a, &*b, &*c, &*d), (&p[..], &p[..], &q[..], all[2]), "{kernel:?}");
+                targets.assert_guarded();
+                let mut targets = Aligned::new(len);
+                let [a, b, c, d] = targets.all();
+                kernel.recover_data_p(2, &one_lost, &q, a, b);
+                kernel.recover_two_data(4, 1, &two_lost, &p, &q, c, d);
+                assert_eq!((&*a, &*b, &*c, &*d), (all[2], &p[..], all[4], all[1]), "{kernel:?}");
+                kernel.recover_data_q(2, &one_lost, &q, c);
+                assert_eq!(c, all[2], "{kernel:?}");
+                targets.assert_guarded();
+            }
+            FORCED.set(false);
+        }
     }
 }

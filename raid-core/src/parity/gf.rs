@@ -9,6 +9,7 @@
 //! | [`POWERS`] | 255 | `g^i` | all kernels |
 //! | [`NIBBLES`] | 8,192 | products with each low and each high nibble | byte-shuffle kernels |
 //! | [`MATRICES`] | 2,048 | multiplication as an 8 x 8 bit matrix | GFNI kernels |
+//! | [`POWER_MATRICES`] | 2,048 | multiplication by `g^i`, likewise | GFNI kernels |
 
 /// The low byte of the field's polynomial: what a bit shifted out of a byte comes back as.
 pub(super) const POLYNOMIAL: u8 = 0x1d;
@@ -23,6 +24,11 @@ pub(super) static NIBBLES: [[u8; 32]; 256] = nibbles();
 /// holds the input bits whose parity is output bit `i`.
 #[allow(dead_code, reason = "GFNI exists on x86-64 alone")]
 pub(super) static MATRICES: [u64; 256] = matrices();
+
+/// `POWER_MATRICES[i]` is `MATRICES[POWERS[i]]`; the last repeats the first, for the sake of a size
+/// that an index cannot exceed unnoticed.
+#[allow(dead_code, reason = "GFNI exists on x86-64 alone")]
+pub(super) static POWER_MATRICES: [u64; 256] = power_matrices();
 
 /// Multiplies by `g`.
 pub(super) const fn double(a: u8) -> u8 {
@@ -104,6 +110,17 @@ const fn matrices() -> [u64; 256] {
             input += 1;
         }
         c += 1;
+    }
+    table
+}
+
+const fn power_matrices() -> [u64; 256] {
+    let all = matrices();
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        table[i] = all[power(i) as usize];
+        i += 1;
     }
     table
 }

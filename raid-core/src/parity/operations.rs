@@ -3,7 +3,7 @@
 //! Each ends in a function with the signature of its field in [`Table`](super::kernel::Table); an
 //! instruction set gets its table by naming its token and features in `kernel_table!`.
 
-use super::generic::{Access, Operation, Sources, Step, drive};
+use super::generic::{Access, Operation, Sources, Step, Targets, drive};
 use super::gf::{invert, multiply, power};
 use super::naive;
 use super::simd::Simd;
@@ -11,22 +11,24 @@ use super::simd::Simd;
 /// Vectors per step for operations with one sum: enough to hide the latency of a load.
 const LANES_P: usize = 8;
 
-/// Vectors per step for operations with two sums, which need twice the registers.
-const LANES_Q: usize = 4;
+/// Vectors per step for operations with two sums, which need twice the registers; of eight, some
+/// do not fit into the sixteen that most instruction sets have.
+const LANES_PQ: usize = 4;
 
 // ==== P ====
 
 /// `out = ` the sum of `sources` (and of `p`, which stands among them when data is recovered).
-struct Sum<'a> {
-    sources: Sources<'a>,
+struct Sum<'a, const SEGMENTS: usize> {
+    sources: Sources<'a, SEGMENTS>,
     out: &'a mut [u8],
 }
 
-impl<S: Simd> Operation<S> for Sum<'_> {
+impl<S: Simd, const SEGMENTS: usize> Operation<S> for Sum<'_, SEGMENTS> {
     #[inline(always)]
     unsafe fn step<const LANES: usize, A: Access>(&mut self, step: Step<S, A>) -> bool {
+        step.prepare_target::<LANES, _>(&self.sources, self.out);
         // SAFETY: the sources are slices of this operation.
-        let sum = unsafe { step.sum_p::<LANES>(&self.sources) };
+        let sum = unsafe { step.sum_p::<LANES, _>(&self.sources) };
         for (lane, sum) in sum.into_iter().enumerate() {
             // SAFETY: so is the target.
             unsafe { step.store(self.out, lane, sum) };
@@ -38,9 +40,11 @@ impl<S: Simd> Operation<S> for Sum<'_> {
 #[inline(always)]
 pub(super) fn gen_p<S: Simd>(simd: S, sources: &[&[u8]], p: &mut [u8]) {
     let len = p.len();
-    let mut operation = Sum { sources: Sources::all(sources), out: p };
+    let sources = Sources::all(sources);
+    let targets = Targets::choose(simd, &sources, [p, &[]]);
+    let mut operation = Sum { sources, out: p };
     // SAFETY: `Kernel` has checked that all slices are of one length.
-    unsafe { drive::<LANES_P, S>(simd, len, &mut operation) };
+    unsafe { drive::<LANES_P, S>(simd, len, targets, &mut operation) };
 }
 
 #[inline(always)]
@@ -53,14 +57,16 @@ pub(super) fn recover_data<S: Simd>(
 ) {
     let len = out.len();
     let p = [p];
-    let mut operation = Sum { sources: Sources::with_p_for(sources, lost, &p), out };
+    let sources = Sources::with_p_for(sources, lost, &p);
+    let targets = Targets::choose(simd, &sources, [out, &[]]);
+    let mut operation = Sum { sources, out };
     // SAFETY: `Kernel` has checked that all slices but the lost one are of one length.
-    unsafe { drive::<LANES_P, S>(simd, len, &mut operation) };
+    unsafe { drive::<LANES_P, S>(simd, len, targets, &mut operation) };
 }
 
 /// Compares the sum of `sources` with `p`; stops at the first step that differs.
 struct CheckP<'a> {
-    sources: Sources<'a>,
+    sources: Sources<'a, 1>,
     p: &'a [u8],
 }
 
@@ -69,7 +75,7 @@ impl<S: Simd> Operation<S> for CheckP<'_> {
     unsafe fn step<const LANES: usize, A: Access>(&mut self, step: Step<S, A>) -> bool {
         let simd = step.simd;
         // SAFETY: the sources are slices of this operation.
-        let sum = unsafe { step.sum_p::<LANES>(&self.sources) };
+        let sum = unsafe { step.sum_p::<LANES, _>(&self.sources) };
         let mut difference = simd.splat(0);
         for (lane, sum) in sum.into_iter().enumerate() {
             // SAFETY: so is P.
@@ -84,7 +90,7 @@ impl<S: Simd> Operation<S> for CheckP<'_> {
 pub(super) fn check_p<S: Simd>(simd: S, sources: &[&[u8]], p: &[u8]) -> Option<usize> {
     let mut operation = CheckP { sources: Sources::all(sources), p };
     // SAFETY: `Kernel` has checked that all slices are of one length.
-    let at = unsafe { drive::<LANES_P, S>(simd, p.len(), &mut operation) }?;
+    let at = unsafe { drive::<LANES_P, S>(simd, p.len(), Targets::Cached, &mut operation) }?;
     // The specification finds the byte.
     naive::first_mismatch_p(sources, p, at)
 }
@@ -93,7 +99,7 @@ pub(super) fn check_p<S: Simd>(simd: S, sources: &[&[u8]], p: &[u8]) -> Option<u
 
 /// `p`, `q` = the syndrome of `sources`.
 struct Syndrome<'a> {
-    sources: Sources<'a>,
+    sources: Sources<'a, 1>,
     p: &'a mut [u8],
     q: &'a mut [u8],
 }
@@ -101,13 +107,17 @@ struct Syndrome<'a> {
 impl<S: Simd> Operation<S> for Syndrome<'_> {
     #[inline(always)]
     unsafe fn step<const LANES: usize, A: Access>(&mut self, step: Step<S, A>) -> bool {
+        step.prepare_target::<LANES, _>(&self.sources, self.p);
+        step.prepare_target::<LANES, _>(&self.sources, self.q);
         // SAFETY: the sources are slices of this operation.
-        let sums = unsafe { step.sum_pq::<LANES>(&self.sources) };
-        for lane in 0..LANES {
+        let sums = unsafe { step.sum_pq::<LANES, _>(&self.sources) };
+        for (lane, p) in sums.p.into_iter().enumerate() {
             // SAFETY: so is P.
-            unsafe { step.store(self.p, lane, sums.p[lane]) };
+            unsafe { step.store(self.p, lane, p) };
+        }
+        for (lane, q) in sums.q.into_iter().enumerate() {
             // SAFETY: so is Q.
-            unsafe { step.store(self.q, lane, sums.q[lane]) };
+            unsafe { step.store(self.q, lane, q) };
         }
         true
     }
@@ -116,14 +126,16 @@ impl<S: Simd> Operation<S> for Syndrome<'_> {
 #[inline(always)]
 pub(super) fn gen_pq<S: Simd>(simd: S, sources: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     let len = p.len();
-    let mut operation = Syndrome { sources: Sources::all(sources), p, q };
+    let sources = Sources::all(sources);
+    let targets = Targets::choose(simd, &sources, [p, q]);
+    let mut operation = Syndrome { sources, p, q };
     // SAFETY: `Kernel` has checked that all slices are of one length.
-    unsafe { drive::<LANES_Q, S>(simd, len, &mut operation) };
+    unsafe { drive::<LANES_PQ, S>(simd, len, targets, &mut operation) };
 }
 
 /// Compares the syndrome of `sources` with `p` and `q`; stops at the first step that differs.
 struct CheckPq<'a> {
-    sources: Sources<'a>,
+    sources: Sources<'a, 1>,
     p: &'a [u8],
     q: &'a [u8],
 }
@@ -133,7 +145,7 @@ impl<S: Simd> Operation<S> for CheckPq<'_> {
     unsafe fn step<const LANES: usize, A: Access>(&mut self, step: Step<S, A>) -> bool {
         let simd = step.simd;
         // SAFETY: the sources are slices of this operation.
-        let sums = unsafe { step.sum_pq::<LANES>(&self.sources) };
+        let sums = unsafe { step.sum_pq::<LANES, _>(&self.sources) };
         let mut difference = simd.splat(0);
         for lane in 0..LANES {
             // SAFETY: so is P.
@@ -151,14 +163,14 @@ impl<S: Simd> Operation<S> for CheckPq<'_> {
 pub(super) fn check_pq<S: Simd>(simd: S, sources: &[&[u8]], p: &[u8], q: &[u8]) -> Option<usize> {
     let mut operation = CheckPq { sources: Sources::all(sources), p, q };
     // SAFETY: `Kernel` has checked that all slices are of one length.
-    let at = unsafe { drive::<LANES_Q, S>(simd, p.len(), &mut operation) }?;
+    let at = unsafe { drive::<LANES_PQ, S>(simd, p.len(), Targets::Cached, &mut operation) }?;
     // The specification finds the byte.
     naive::first_mismatch_pq(sources, p, q, at)
 }
 
 /// Recovers one data source, and P on the way, from Q: `out_data = (q + sum of the others) / g^lost`.
 struct RecoverByQ<'a, F> {
-    sources: Sources<'a>,
+    sources: Sources<'a, 2>,
     inverse: F,
     q: &'a [u8],
     out_data: &'a mut [u8],
@@ -170,8 +182,10 @@ impl<S: Simd> Operation<S> for RecoverByQ<'_, S::Factor> {
     #[inline(always)]
     unsafe fn step<const LANES: usize, A: Access>(&mut self, step: Step<S, A>) -> bool {
         let simd = step.simd;
+        step.prepare_target::<LANES, _>(&self.sources, self.out_data);
+        step.prepare_target::<LANES, _>(&self.sources, self.out_p);
         // SAFETY: the sources are slices of this operation.
-        let sums = unsafe { step.sum_pq::<LANES>(&self.sources) };
+        let sums = unsafe { step.sum_pq::<LANES, _>(&self.sources) };
         for lane in 0..LANES {
             // SAFETY: so is Q.
             let q = unsafe { step.load(self.q, lane) };
@@ -209,17 +223,18 @@ pub(super) fn recover_data_p<S: Simd>(
 ) {
     let len = q.len();
     let sources = Sources::without(sources, lost);
+    let targets = Targets::choose(simd, &sources, [out_data, out_p]);
     let inverse = simd.factor(invert(power(lost)));
     let mut operation = RecoverByQ { sources, inverse, q, out_data, out_p };
     // SAFETY: `Kernel` has checked that all slices but the lost one are of one length; an empty
     // `out_p` is not touched.
-    unsafe { drive::<LANES_Q, S>(simd, len, &mut operation) };
+    unsafe { drive::<LANES_PQ, S>(simd, len, targets, &mut operation) };
 }
 
 /// Recovers two data sources. With `P'` and `Q'` what P and Q leave when the others are taken away:
 /// `a = by_p P' + by_q Q'` and `b = P' + a`.
 struct RecoverTwo<'a, F> {
-    sources: Sources<'a>,
+    sources: Sources<'a, 3>,
     by_p: F,
     by_q: F,
     p: &'a [u8],
@@ -232,8 +247,10 @@ impl<S: Simd> Operation<S> for RecoverTwo<'_, S::Factor> {
     #[inline(always)]
     unsafe fn step<const LANES: usize, A: Access>(&mut self, step: Step<S, A>) -> bool {
         let simd = step.simd;
+        step.prepare_target::<LANES, _>(&self.sources, self.out_a);
+        step.prepare_target::<LANES, _>(&self.sources, self.out_b);
         // SAFETY: the sources are slices of this operation.
-        let sums = unsafe { step.sum_pq::<LANES>(&self.sources) };
+        let sums = unsafe { step.sum_pq::<LANES, _>(&self.sources) };
         for lane in 0..LANES {
             // SAFETY: so is P.
             let p = unsafe { step.load(self.p, lane) };
@@ -266,12 +283,13 @@ pub(super) fn recover_two_data<S: Simd>(
 ) {
     let len = p.len();
     let sources = Sources::without_two(sources, a, b);
+    let targets = Targets::choose(simd, &sources, [out_a, out_b]);
     let inverse = invert(power(a) ^ power(b));
     let by_p = simd.factor(multiply(power(b), inverse));
     let by_q = simd.factor(inverse);
     let mut operation = RecoverTwo { sources, by_p, by_q, p, q, out_a, out_b };
     // SAFETY: `Kernel` has checked that all slices but the lost ones are of one length.
-    unsafe { drive::<LANES_Q, S>(simd, len, &mut operation) };
+    unsafe { drive::<LANES_PQ, S>(simd, len, targets, &mut operation) };
 }
 
 // ==== Updates ====
@@ -333,5 +351,5 @@ pub(super) fn update_pq<S: Simd>(
 ) {
     let mut operation = Update { old, new, power: simd.factor(power(index)), p, q };
     // SAFETY: `Kernel` has checked that all slices are of one length; an empty one is not touched.
-    unsafe { drive::<LANES_Q, S>(simd, old.len(), &mut operation) };
+    unsafe { drive::<LANES_PQ, S>(simd, old.len(), Targets::Cached, &mut operation) };
 }

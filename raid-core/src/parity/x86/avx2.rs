@@ -2,7 +2,7 @@
 
 use crate::parity::gf::{NIBBLES, POLYNOMIAL};
 use crate::parity::kernel::kernel_table;
-use crate::parity::simd::{QMethod, Simd};
+use crate::parity::simd::{QMethod, SAMPLE_COUNT, Simd};
 use core::arch::x86_64::*;
 
 kernel_table!(
@@ -36,6 +36,8 @@ unsafe impl Simd for Avx2 {
     const Q_METHOD: QMethod = QMethod::Horner;
     /// See [`Simd::double_and_add`] below.
     const HORNER_OFFSET: u8 = super::SHUFFLE_OFFSET;
+
+    const STREAMS: bool = true;
 
     type Vector = __m256i;
     /// The products with the low and with the high nibbles.
@@ -120,5 +122,31 @@ unsafe impl Simd for Avx2 {
     unsafe fn store(self, pointer: *mut u8, vector: __m256i) {
         // SAFETY: the token proves AVX2, and the caller grants 32 bytes at any alignment.
         unsafe { _mm256_storeu_si256(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, pointer: *mut u8, vector: __m256i) {
+        // SAFETY: the token proves AVX, a part of AVX2, and the caller grants 32 bytes, aligned.
+        unsafe { _mm256_stream_si256(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, pointer: *const u8) {
+        super::prefetch(pointer);
+    }
+
+    #[inline(always)]
+    fn prefetch_write(self, pointer: *const u8) {
+        super::prefetch_write(pointer);
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        super::fence();
+    }
+
+    #[inline(always)]
+    fn are_cold(self, samples: [&u8; SAMPLE_COUNT]) -> bool {
+        super::are_cold(samples)
     }
 }

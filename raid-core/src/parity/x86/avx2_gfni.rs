@@ -1,8 +1,8 @@
 //! GFNI with AVX2, for CPUs with GFNI and without AVX-512: vectors of 32 bytes; see `avx512_gfni.rs`.
 
-use crate::parity::gf::MATRICES;
+use crate::parity::gf::{MATRICES, POWER_MATRICES};
 use crate::parity::kernel::kernel_table;
-use crate::parity::simd::{QMethod, Simd};
+use crate::parity::simd::{QMethod, SAMPLE_COUNT, Simd};
 use core::arch::x86_64::*;
 
 kernel_table!(
@@ -35,6 +35,8 @@ unsafe impl Simd for Avx2Gfni {
     const WIDTH: usize = 32;
     const Q_METHOD: QMethod = QMethod::Multiply;
     const HORNER_OFFSET: u8 = 0;
+
+    const STREAMS: bool = true;
 
     type Vector = __m256i;
     /// The matrix of the multiplication, in each 64-bit lane.
@@ -77,6 +79,12 @@ unsafe impl Simd for Avx2Gfni {
     }
 
     #[inline(always)]
+    fn power(self, exponent: usize) -> __m256i {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_set1_epi64x(POWER_MATRICES[exponent % 256].cast_signed()) }
+    }
+
+    #[inline(always)]
     fn multiply(self, factor: __m256i, a: __m256i) -> __m256i {
         // SAFETY: the token proves GFNI.
         unsafe { _mm256_gf2p8affine_epi64_epi8::<0>(a, factor) }
@@ -92,5 +100,31 @@ unsafe impl Simd for Avx2Gfni {
     unsafe fn store(self, pointer: *mut u8, vector: __m256i) {
         // SAFETY: the token proves AVX2, and the caller grants 32 bytes at any alignment.
         unsafe { _mm256_storeu_si256(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, pointer: *mut u8, vector: __m256i) {
+        // SAFETY: the token proves AVX, a part of AVX2, and the caller grants 32 bytes, aligned.
+        unsafe { _mm256_stream_si256(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, pointer: *const u8) {
+        super::prefetch(pointer);
+    }
+
+    #[inline(always)]
+    fn prefetch_write(self, pointer: *const u8) {
+        super::prefetch_write(pointer);
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        super::fence();
+    }
+
+    #[inline(always)]
+    fn are_cold(self, samples: [&u8; SAMPLE_COUNT]) -> bool {
+        super::are_cold(samples)
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! `gf2p8mulb` computes in another field (0x11b), so it is the affine instruction that multiplies.
 
-use crate::parity::gf::MATRICES;
+use crate::parity::gf::{MATRICES, POWER_MATRICES};
 use crate::parity::kernel::kernel_table;
-use crate::parity::simd::{QMethod, Simd};
+use crate::parity::simd::{QMethod, SAMPLE_COUNT, Simd};
 use core::arch::x86_64::*;
 
 /// The truth table of three-way XOR, for `vpternlog`.
@@ -40,6 +40,8 @@ unsafe impl Simd for Avx512Gfni {
     const WIDTH: usize = 64;
     const Q_METHOD: QMethod = QMethod::Multiply;
     const HORNER_OFFSET: u8 = 0;
+
+    const STREAMS: bool = true;
 
     type Vector = __m512i;
     /// The matrix of the multiplication, in each 64-bit lane.
@@ -88,6 +90,12 @@ unsafe impl Simd for Avx512Gfni {
     }
 
     #[inline(always)]
+    fn power(self, exponent: usize) -> __m512i {
+        // SAFETY: the token proves AVX-512 F.
+        unsafe { _mm512_set1_epi64(POWER_MATRICES[exponent % 256].cast_signed()) }
+    }
+
+    #[inline(always)]
     fn multiply(self, factor: __m512i, a: __m512i) -> __m512i {
         // SAFETY: the token proves GFNI.
         unsafe { _mm512_gf2p8affine_epi64_epi8::<0>(a, factor) }
@@ -103,5 +111,31 @@ unsafe impl Simd for Avx512Gfni {
     unsafe fn store(self, pointer: *mut u8, vector: __m512i) {
         // SAFETY: the token proves AVX-512 F, and the caller grants 64 bytes at any alignment.
         unsafe { _mm512_storeu_si512(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, pointer: *mut u8, vector: __m512i) {
+        // SAFETY: the token proves AVX-512 F, and the caller grants 64 bytes, aligned.
+        unsafe { _mm512_stream_si512(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, pointer: *const u8) {
+        super::prefetch(pointer);
+    }
+
+    #[inline(always)]
+    fn prefetch_write(self, pointer: *const u8) {
+        super::prefetch_write(pointer);
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        super::fence();
+    }
+
+    #[inline(always)]
+    fn are_cold(self, samples: [&u8; SAMPLE_COUNT]) -> bool {
+        super::are_cold(samples)
     }
 }

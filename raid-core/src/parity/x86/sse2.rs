@@ -2,7 +2,7 @@
 
 use crate::parity::gf::POLYNOMIAL;
 use crate::parity::kernel::kernel_table;
-use crate::parity::simd::{QMethod, Simd};
+use crate::parity::simd::{QMethod, SAMPLE_COUNT, Simd};
 use core::arch::x86_64::*;
 
 kernel_table!(
@@ -35,6 +35,8 @@ unsafe impl Simd for Sse2 {
     const WIDTH: usize = 16;
     const Q_METHOD: QMethod = QMethod::Horner;
     const HORNER_OFFSET: u8 = 0;
+
+    const STREAMS: bool = true;
 
     type Vector = __m128i;
     type Factor = u8;
@@ -108,5 +110,31 @@ unsafe impl Simd for Sse2 {
     unsafe fn store(self, pointer: *mut u8, vector: __m128i) {
         // SAFETY: the token proves SSE2, and the caller grants 16 bytes at any alignment.
         unsafe { _mm_storeu_si128(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, pointer: *mut u8, vector: __m128i) {
+        // SAFETY: the token proves SSE2, and the caller grants 16 bytes, aligned.
+        unsafe { _mm_stream_si128(pointer.cast(), vector) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, pointer: *const u8) {
+        super::prefetch(pointer);
+    }
+
+    #[inline(always)]
+    fn prefetch_write(self, pointer: *const u8) {
+        super::prefetch_write(pointer);
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        super::fence();
+    }
+
+    #[inline(always)]
+    fn are_cold(self, samples: [&u8; SAMPLE_COUNT]) -> bool {
+        super::are_cold(samples)
     }
 }
