@@ -22,6 +22,7 @@
 mod check;
 mod decode;
 mod error;
+mod find;
 mod raw;
 
 use alloc::boxed::Box;
@@ -34,6 +35,7 @@ pub(in crate::md) use check::check_shape;
 pub use check::{EVENTS_MAX, WriteObstacle};
 pub use decode::decode;
 pub use error::SuperblockError;
+pub use find::find;
 
 pub use crate::geometry::SLOT_COUNT_MAX;
 use crate::md::{MdTime, MdUuid, SECTOR_BYTES};

@@ -2,7 +2,9 @@
 //! never a panic or a length taken from the bytes.
 
 use raid_core::md::fuzz::fuzz_superblock;
-use raid_core::md::superblock::{AREA_BYTES, Context, Features, Minor, WriteObstacle, decode};
+use raid_core::md::superblock::{
+    AREA_BYTES, Context, Features, Minor, WriteObstacle, decode, find,
+};
 use raid_core::md::{AssembleError, Superblock, SuperblockError, assemble};
 
 use crate::assemble::{FORCE, READ_ONLY, READ_WRITE};
@@ -246,4 +248,34 @@ fn other_places() {
         let error = decode(&image.members[0].area, Context { minor, member_bytes }).unwrap_err();
         assert!(matches!(error, SuperblockError::SuperOffset { super_offset: 8, .. }), "{error:?}");
     }
+}
+
+/// FC-11: a device that was used twice has two valid superblocks: refused until the array is named. What is
+/// damaged is told from what never was.
+#[test]
+fn several_superblocks() {
+    let image = images::named(IMAGES[0]);
+    let member_bytes = image.members[0].context.member_bytes;
+    let new = &image.members[0].area;
+    let old = &images::named("raid5-n4-c64k-v1.0").members[0];
+    assert_eq!(old.context.member_bytes, member_bytes);
+    let (new_uuid, old_uuid) =
+        (image.members[0].decode().unwrap().array_uuid, old.decode().unwrap().array_uuid);
+    let zeros = vec![0; AREA_BYTES];
+    let areas: [(Minor, &[u8]); 3] =
+        [(Minor::V1_2, new), (Minor::V1_1, &zeros), (Minor::V1_0, &old.area)];
+    let error = find(&areas, member_bytes, None).unwrap_err();
+    assert_eq!(error, SuperblockError::Several { first: Minor::V1_2, second: Minor::V1_0 });
+    let by_uuid = |uuid| find(&areas, member_bytes, Some(uuid)).map(|found| found.minor);
+    assert_eq!(by_uuid(new_uuid), Ok(Minor::V1_2));
+    assert_eq!(by_uuid(old_uuid), Ok(Minor::V1_0));
+    assert_eq!(by_uuid(Default::default()), Err(SuperblockError::OtherArray { uuid: old_uuid }));
+    assert_eq!(find(&areas[..2], member_bytes, None).unwrap().array_uuid, new_uuid);
+
+    let mut damaged = new.clone();
+    damaged[300] ^= 1;
+    let error = find(&[(Minor::V1_1, &zeros), (Minor::V1_2, &damaged)], member_bytes, None);
+    assert!(matches!(error, Err(SuperblockError::Checksum { .. })), "{error:?}");
+    assert_eq!(find(&areas[1..2], member_bytes, None), Err(SuperblockError::Magic { magic: 0 }));
+    assert_eq!(find(&[], member_bytes, None), Err(SuperblockError::Magic { magic: 0 }));
 }

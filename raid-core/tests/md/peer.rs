@@ -89,3 +89,78 @@ fn mdadm_reads_new_superblocks() {
         }
     }
 }
+
+/// What signs, made by the tool itself on an image of 400 MiB (`$I`), and what is to be found.
+const SIGNERS: &[(&str, &str, &str)] = &[
+    ("mkfs.ext4", "mkfs.ext4 -q -F $I", "ext2/3/4 file system"),
+    ("mkswap", "mkswap -q $I", "swap file system"),
+    ("mkfs.vfat", "mkfs.vfat $I", "FAT file system"),
+    ("mkfs.exfat", "mkfs.exfat $I", "exFAT file system"),
+    ("mkfs.ntfs", "mkfs.ntfs -q -F -f $I", "NTFS file system"),
+    ("mkfs.xfs", "mkfs.xfs -q $I", "XFS file system"),
+    ("mkfs.btrfs", "mkfs.btrfs -q $I", "btrfs file system"),
+    ("mkfs.f2fs", "mkfs.f2fs -q $I", "f2fs file system"),
+    ("mkreiserfs", "mkreiserfs -q -f $I", "reiserfs file system"),
+    ("mkfs.nilfs2", "mkfs.nilfs2 -q $I", "nilfs2 file system"),
+    ("mkfs.jfs", "mkfs.jfs -q $I", "JFS file system"),
+    ("mkudffs", "mkudffs $I", "UDF file system"),
+    ("mkfs.ocfs2", "mkfs.ocfs2 -q -x -M local -T mail $I", "OCFS2 file system"),
+    ("mkfs.gfs2", "mkfs.gfs2 -O -p lock_nolock -J 8 $I", "GFS2 file system"),
+    ("mkfs.erofs", "mkfs.erofs --quiet $I $D/files", "erofs file system"),
+    ("mksquashfs", "mksquashfs $D/files $I -quiet -noappend", "squashfs file system"),
+    ("genisoimage", "genisoimage -quiet -o $I $D/files", "ISO 9660 file system"),
+    (
+        "cryptsetup",
+        "echo secret | cryptsetup luksFormat -q --pbkdf-force-iterations 1000 --pbkdf pbkdf2 --type luks1 $I -",
+        "LUKS volume",
+    ),
+    (
+        "cryptsetup",
+        "echo secret | cryptsetup luksFormat -q --pbkdf-force-iterations 1000 --pbkdf pbkdf2 --type luks2 $I -",
+        "LUKS2 second header",
+    ),
+    ("make-bcache", "make-bcache -B $I", "bcache device"),
+    ("sgdisk", "sgdisk -n 1:0:0 $I", "GPT partition table"),
+    ("sfdisk", "echo ,,L | sfdisk -q $I", "DOS partition table"),
+];
+
+/// Real file systems, volumes and partition tables are recognised, each tool that is installed in turn.
+#[test]
+fn foreign_data_is_recognised() {
+    use raid_core::md::signature::{probe, ranges};
+    let folder = Folder::new("signature");
+    let image = folder.0.join("image");
+    std::fs::create_dir_all(folder.0.join("files")).unwrap();
+    std::fs::write(folder.0.join("files/file"), vec![b'x'; 3 << 20]).unwrap();
+    let mut count = 0;
+    for &(tool, command, expected) in SIGNERS {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        if !found.unwrap().status.success() {
+            writeln!(std::io::stderr(), "skipped: needs {tool}").unwrap();
+            continue;
+        }
+        let _ = std::fs::remove_file(&image);
+        File::create(&image).unwrap().set_len(400 << 20).unwrap();
+        let output = Command::new("sh")
+            .args(["-c", command])
+            .env("I", &image)
+            .env("D", &folder.0)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {stderr}");
+        let file = File::open(&image).unwrap();
+        let member_bytes = file.metadata().unwrap().len();
+        let read = |range: std::ops::Range<u64>| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            file.read_exact_at(&mut bytes, range.start).unwrap();
+            bytes
+        };
+        let (head, tail) = ranges(member_bytes);
+        let findings = probe(member_bytes, &read(head), &read(tail));
+        let is_found = findings.iter().any(|finding| finding.kind.to_string() == expected);
+        assert!(is_found, "{command}: {findings:?}");
+        count += 1;
+    }
+    assert!(count > 0 || std::env::var_os("CI").is_none(), "mkfs.ext4 and mkswap are needed in CI");
+}

@@ -1,6 +1,7 @@
 //! Why bytes are not a superblock that can be used.
 
 use super::Minor;
+use crate::md::MdUuid;
 
 /// The comparison that failed, with its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +62,22 @@ pub enum SuperblockError {
         super_offset: u64,
         /// Where it is.
         found: u64,
+    },
+    /// More than one valid superblock: the device was used twice, and only a person knows which one counts.
+    #[error(
+        "superblocks of version {first} and {second} are both valid: name the array that is meant"
+    )]
+    Several {
+        /// One.
+        first: Minor,
+        /// Another.
+        second: Minor,
+    },
+    /// A valid superblock, but not of the array that was asked for.
+    #[error("it belongs to array {uuid}")]
+    OtherArray {
+        /// Its array.
+        uuid: MdUuid,
     },
     /// Not a level of md, or not one that this engine knows.
     #[error("level {level} is not one of -1, 0, 1, 4, 5, 6, 10")]
