@@ -196,7 +196,7 @@ fn bitmap_space_sectors(sectors: u64) -> u64 {
     }
 }
 
-/// The data offset that mdadm (3.3 and later) chooses for a member with the superblock in front.
+/// The data offset that mdadm (4.2 and later) chooses for a member with the superblock in front.
 ///
 /// Metadata, room for a bitmap and headroom for a later reshape, in all a multiple of 1 MiB. The headroom
 /// is 128 MiB, halved while it is more than a 1024th of the member, but not below two to four chunks.
