@@ -322,8 +322,8 @@ fn a_failed_start_leaves_nothing() {
 
 #[test]
 fn tcp_is_served() {
-    let listeners = vec!["tcp:127.0.0.1:0".parse().unwrap(), "tcp:[::1]:0".parse().unwrap()];
-    let options = ServerOptions { listeners: listeners[..1].to_vec(), ..ServerOptions::default() };
+    let listeners = vec!["tcp:127.0.0.1:0".parse().unwrap()];
+    let options = ServerOptions { listeners, ..ServerOptions::default() };
     let server = Server::start(memory(), options).unwrap();
     let address = server.uris()[0].strip_prefix("nbd://").unwrap().to_owned();
     let mut stream = TcpStream::connect(&address).unwrap();
