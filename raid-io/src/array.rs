@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::calls::Calls;
 use crate::shared::Shared;
 use crate::{
-    CreateOptions, Detail, Error, Extent, Limits, MemoryOptions, OpenOptions, Queue, Status,
+    CreateOptions, Detail, Error, Extent, Limits, MemberDevice, MemoryOptions, OpenOptions, Queue,
+    Status,
 };
 
 /// An open array. Cheap to clone; every clone is the same array.
@@ -89,6 +90,32 @@ impl Array {
     /// Returns an error if the options do not fit together.
     pub fn in_memory(options: MemoryOptions) -> Result<Self, Error> {
         crate::volatile::in_memory(options)
+    }
+
+    /// Makes an array over devices that the caller brings along, in their order; `None` is a missing
+    /// member. There are no superblocks: what happens to the array is not kept when it ends.
+    ///
+    /// ```
+    /// use raid_io::{Array, Level, MemberDevice, MemoryDevice, MemoryOptions};
+    /// use std::sync::Arc;
+    /// # fn main() -> Result<(), raid_io::Error> {
+    /// let device = || Arc::new(MemoryDevice::new(1 << 20, 512)) as Arc<dyn MemberDevice>;
+    /// let mut options = MemoryOptions::default();
+    /// options.level = Level::Raid6;
+    /// let members = vec![Some(device()), None, Some(device()), Some(device())];
+    /// let array = Array::over_devices(members, &options)?;
+    /// assert_eq!(array.status().degraded, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the options do not fit the devices, or too many are missing.
+    pub fn over_devices(
+        devices: Vec<Option<Arc<dyn MemberDevice>>>,
+        options: &MemoryOptions,
+    ) -> Result<Self, Error> {
+        crate::volatile::over_devices(devices, options)
     }
 
     /// Returns sizes and abilities.
@@ -191,3 +218,6 @@ impl std::fmt::Debug for Array {
         f.debug_struct("Array").field("limits", &self.shared.limits).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

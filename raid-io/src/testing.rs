@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::member::{MemberDevice, MemoryDevice};
 
@@ -35,31 +35,43 @@ impl Random {
 /// How a [`FaultyDevice`] misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
+    /// Not at all.
+    None,
     /// Every other call is interrupted or told to try again, and the rest move little.
     Awkward,
     /// Every call fails with this errno.
     Errno(i32),
-    /// Every write fails with this errno.
+    /// Every write and flush fails with this errno.
     WriteErrno(i32),
 }
 
-/// A memory device behind a fault. It has no zeroes of its own and answers from a thread.
+/// A device behind a fault. It has no zeroes of its own and answers from a thread.
 pub(crate) struct FaultyDevice {
-    pub(crate) inner: MemoryDevice,
-    pub(crate) fault: Fault,
+    inner: Arc<dyn MemberDevice>,
+    fault: Mutex<Fault>,
     calls: AtomicU64,
 }
 
 impl FaultyDevice {
     pub(crate) fn new(size: u64, fault: Fault) -> Arc<Self> {
-        let inner = MemoryDevice::new(size, 512);
-        Arc::new(Self { inner, fault, calls: AtomicU64::new(0) })
+        Self::over(Arc::new(MemoryDevice::new(size, 512)), fault)
+    }
+
+    pub(crate) fn over(inner: Arc<dyn MemberDevice>, fault: Fault) -> Arc<Self> {
+        Arc::new(Self { inner, fault: Mutex::new(fault), calls: AtomicU64::new(0) })
+    }
+
+    /// Misbehaves in this way from now on.
+    pub(crate) fn set(&self, fault: Fault) {
+        *self.fault.lock().unwrap() = fault;
     }
 
     /// Returns how many bytes the call may move.
     fn admit(&self, len: usize, writes: bool) -> io::Result<usize> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        match self.fault {
+        let fault = *self.fault.lock().unwrap();
+        match fault {
+            Fault::None => Ok(len),
             Fault::Errno(errno) => Err(io::Error::from_raw_os_error(errno)),
             Fault::WriteErrno(errno) if writes => Err(io::Error::from_raw_os_error(errno)),
             Fault::WriteErrno(_) => Ok(len),
@@ -95,7 +107,11 @@ impl MemberDevice for FaultyDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.admit(0, true).map(drop)
+        if *self.fault.lock().unwrap() == Fault::Awkward {
+            return self.inner.flush();
+        }
+        self.admit(0, true)?;
+        self.inner.flush()
     }
 
     fn extent(&self, offset: u64) -> (bool, u64) {

@@ -1,0 +1,147 @@
+//! Members that fail while the array is in use: the data stays right, and the superblocks say so before
+//! the write that relies on it is acknowledged.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::*;
+use crate::Level;
+use crate::file::{Access, MemberFile};
+use crate::member::Member;
+use crate::open::{Loaded, load, start_loaded};
+use crate::testing::{Fault, FaultyDevice};
+
+/// An array on files, the members behind faults that can be switched on.
+fn rig(folder: &Path, level: Level, count: usize) -> (Array, Vec<Arc<FaultyDevice>>, Vec<PathBuf>) {
+    let paths: Vec<PathBuf> = (0..count).map(|slot| folder.join(format!("m{slot}"))).collect();
+    let mut options = CreateOptions::new(level);
+    options.member_bytes = Some(4 << 20);
+    options.chunk_bytes = 16 << 10;
+    Array::create(&options, &paths).unwrap().stop().unwrap();
+    let mut devices = Vec::new();
+    let mut loaded: Vec<Loaded> = Vec::new();
+    for path in &paths {
+        let file = MemberFile::open(path, Access::Exclusive, false).unwrap();
+        let device = FaultyDevice::over(Arc::new(file), Fault::None);
+        devices.push(Arc::clone(&device));
+        loaded.push(load(Member::other(path, device)).unwrap());
+    }
+    (start_loaded(&loaded, &OpenOptions::default()).unwrap(), devices, paths)
+}
+
+fn states(array: &Array) -> Vec<String> {
+    array.status().groups[0].members.iter().map(|member| member.state.clone()).collect()
+}
+
+#[test]
+fn a_failed_write_costs_the_member_and_is_recorded() {
+    for errno in [Errno::IO, Errno::NODEV, Errno::TIMEDOUT] {
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let (array, devices, paths) = rig(folder.path(), Level::Raid5, 3);
+        array.write_at(&[1; 100_000], 0).unwrap();
+        devices[1].set(Fault::WriteErrno(errno.raw_os_error()));
+        array.write_at(&[2; 100_000], 50_000).unwrap();
+        assert_eq!(states(&array), ["in_sync", "faulty", "in_sync"]);
+        // No stop: what was acknowledged is on the members now.
+        drop(array);
+        drop(devices);
+        let array = Array::open(&paths, &OpenOptions::default());
+        let refused = array.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("not stopped cleanly"), "{refused}");
+        let mut force = OpenOptions::default();
+        force.force = true;
+        let array = Array::open(&paths, &force).unwrap();
+        assert_eq!(array.status().degraded, 1, "the failed member stays out");
+        let mut bytes = vec![0; 150_000];
+        array.read_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..50_000].iter().all(|byte| *byte == 1));
+        assert!(bytes[50_000..].iter().all(|byte| *byte == 2));
+        array.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_failed_read_is_regenerated() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    for (level, count) in
+        [(Level::Raid5, 4), (Level::Raid6, 4), (Level::Raid1, 2), (Level::Raid10, 4)]
+    {
+        let (array, devices, paths) = rig(folder.path(), level, count);
+        let bytes: Vec<u8> = (0..400_000_u32).map(|byte| (byte % 251) as u8).collect();
+        array.write_at(&bytes, 1000).unwrap();
+        devices[0].set(Fault::Errno(Errno::IO.raw_os_error()));
+        let mut read = vec![0; bytes.len()];
+        array.read_at(&mut read, 1000).unwrap();
+        assert!(read == bytes, "{level:?}");
+        drop(array);
+        drop(devices);
+        paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+}
+
+/// More failures than the level can bear are errors, never wrong bytes, and the array survives them.
+#[test]
+fn too_many_failures_are_errors() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let (array, devices, _) = rig(folder.path(), Level::Raid5, 3);
+    array.write_at(&[1; 200_000], 0).unwrap();
+    for device in &devices[..2] {
+        device.set(Fault::Errno(Errno::IO.raw_os_error()));
+    }
+    let mut bytes = vec![0; 200_000];
+    let error = array.read_at(&mut bytes, 0).unwrap_err();
+    assert_eq!(error.errno(), Errno::IO.raw_os_error());
+    assert!(array.write_at(&[2; 4096], 0).is_err());
+    for device in &devices {
+        device.set(Fault::None);
+    }
+    let _ = array.stop();
+}
+
+/// Room that runs out is told as such, and is no reason to throw a member out.
+#[test]
+fn no_room_is_no_failure() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let (array, devices, _) = rig(folder.path(), Level::Raid0, 3);
+    devices[0].set(Fault::WriteErrno(Errno::NOSPC.raw_os_error()));
+    let error = array.write_at(&[1; 200_000], 0).unwrap_err();
+    assert!(matches!(error, Error::NoSpace), "{error}");
+    assert_eq!(error.errno(), Errno::NOSPC.raw_os_error());
+    devices[0].set(Fault::None);
+    array.write_at(&[1; 200_000], 0).unwrap();
+    array.stop().unwrap();
+}
+
+/// A write is not acknowledged when no superblock can say that a member was lost.
+#[test]
+fn a_failure_that_cannot_be_recorded_stops_writing() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let (array, devices, _) = rig(folder.path(), Level::Raid1, 2);
+    for device in &devices {
+        device.set(Fault::WriteErrno(Errno::IO.raw_os_error()));
+    }
+    assert!(array.write_at(&[1; 4096], 0).is_err());
+    devices.iter().for_each(|device| device.set(Fault::None));
+    let mut bytes = [9; 4096];
+    array.read_at(&mut bytes, 0).unwrap();
+}
+
+/// Members that interrupt, hesitate and move little make the same array.
+#[test]
+fn awkward_members_make_the_same_array() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let (array, devices, paths) = rig(folder.path(), Level::Raid5, 3);
+    devices.iter().for_each(|device| device.set(Fault::Awkward));
+    let bytes: Vec<u8> = (0..100_000_u32).map(|byte| (byte % 253) as u8).collect();
+    array.write_at(&bytes, 333).unwrap();
+    let mut read = vec![0; bytes.len()];
+    array.read_at(&mut read, 333).unwrap();
+    assert!(read == bytes);
+    array.stop().unwrap();
+    drop(devices);
+    let array = Array::open(&paths[1..], &OpenOptions::default()).unwrap();
+    array.read_at(&mut read, 333).unwrap();
+    assert!(read == bytes);
+    array.stop().unwrap();
+}
