@@ -1,6 +1,12 @@
 //! Arrays through the public API, against a plain vector: every level, in memory and on files, whole
 //! and with members missing; stopping, starting, and what is refused.
 
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "options cannot be built outside their crate"
+)]
+
 use std::path::{Path, PathBuf};
 
 use raid_io::{
@@ -24,7 +30,9 @@ impl Random {
 }
 
 /// Level, layout, members, groups, and members that may be lost together.
-const SHAPES: [(Level, Option<&str>, u32, u32, &[u32]); 14] = [
+type Shape = (Level, Option<&'static str>, u32, u32, &'static [u32]);
+
+const SHAPES: [Shape; 14] = [
     (Level::Raid0, None, 3, 1, &[]),
     (Level::Raid1, None, 3, 1, &[0, 2]),
     (Level::Raid4, None, 4, 1, &[3]),

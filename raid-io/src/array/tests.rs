@@ -10,7 +10,7 @@ use crate::Level;
 use crate::file::{Access, MemberFile};
 use crate::member::Member;
 use crate::open::{Loaded, load, start_loaded};
-use crate::testing::{Fault, FaultyDevice};
+use crate::testing::{Fault, FaultyDevice, LoopDevice};
 
 /// An array on files, the members behind faults that can be switched on.
 fn rig(folder: &Path, level: Level, count: usize) -> (Array, Vec<Arc<FaultyDevice>>, Vec<PathBuf>) {
@@ -49,8 +49,7 @@ fn a_failed_write_costs_the_member_and_is_recorded() {
         let array = Array::open(&paths, &OpenOptions::default());
         let refused = array.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused.contains("not stopped cleanly"), "{refused}");
-        let mut force = OpenOptions::default();
-        force.force = true;
+        let force = OpenOptions { force: true, ..OpenOptions::default() };
         let array = Array::open(&paths, &force).unwrap();
         assert_eq!(array.status().degraded, 1, "the failed member stays out");
         let mut bytes = vec![0; 150_000];
@@ -143,5 +142,41 @@ fn awkward_members_make_the_same_array() {
     let array = Array::open(&paths[1..], &OpenOptions::default()).unwrap();
     array.read_at(&mut read, 333).unwrap();
     assert!(read == bytes);
+    array.stop().unwrap();
+}
+
+/// Block devices of 512 and 4096 bytes in one array: the coarser block counts.
+#[test]
+fn block_devices_of_both_blocks_make_an_array() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let sectors = [512, 4096, 4096];
+    let mut loops = Vec::new();
+    for (index, sector) in sectors.into_iter().enumerate() {
+        let folder = folder.path().join(index.to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let Some(device) = LoopDevice::new(&folder, 8 << 20, sector) else { return };
+        loops.push(device);
+    }
+    let paths: Vec<PathBuf> = loops.iter().map(|device| device.path.clone()).collect();
+    let mut options = CreateOptions::new(Level::Raid5);
+    options.chunk_bytes = 64 << 10;
+    options.assume_clean = true;
+    let array = Array::create(&options, &paths).unwrap();
+    assert_eq!(array.limits().block_bytes, 4096);
+    assert!(array.status().groups[0].members.iter().all(|m| m.device.is_some_and(|d| d.0 == 7)));
+    let second = Array::open(&paths, &OpenOptions::default()).err().map(|e| e.to_string());
+    assert!(second.unwrap_or_default().contains("is in use"));
+    let bytes: Vec<u8> = (0..300_000_u32).map(|byte| (byte % 251) as u8).collect();
+    array.write_at(&bytes, 777).unwrap();
+    array.write_zeroes(100_000, 50_000, true).unwrap();
+    array.stop().unwrap();
+    // Free at once, not some time later.
+    let array = Array::open(&paths[..2], &OpenOptions::default()).unwrap();
+    let mut read = vec![1; bytes.len()];
+    array.read_at(&mut read, 777).unwrap();
+    for (place, (now, was)) in read.iter().zip(&bytes).enumerate() {
+        let zero = (100_000..150_000).contains(&(place + 777));
+        assert_eq!(*now, if zero { 0 } else { *was }, "byte {}", place + 777);
+    }
     array.stop().unwrap();
 }
