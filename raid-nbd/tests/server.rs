@@ -337,3 +337,32 @@ fn tcp_is_served() {
     stream.write_all(&request(DISC, 0, 2, 0, 0)).unwrap();
     assert_eq!(stream.read(&mut greeting).unwrap(), 0);
 }
+
+/// More requests than may be in flight, sent at once to a real engine: what is let in after replies have left
+/// reaches the engine although nothing else happens. Over TCP, where a client that takes its replies is no
+/// event for the server.
+#[test]
+fn requests_let_in_late_are_started() {
+    let mut options = ServerOptions::default();
+    options.listeners.push("tcp:127.0.0.1:0".parse().unwrap());
+    options.limits.request_count_max = 4;
+    options.thread_count = Some(1);
+    let server = Server::start(memory(), options).unwrap();
+    let address = server.uris()[0].strip_prefix("nbd://").unwrap().to_owned();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    stream.read_exact(&mut [0; 18 + 10]).unwrap();
+    for _ in 0..20 {
+        let mut bytes = Vec::new();
+        for tag in 0..60 {
+            bytes.extend(request(READ, 0, tag, u64::from(tag) * 1000, 1000));
+        }
+        stream.write_all(&bytes).unwrap();
+        for _ in 0..60 {
+            let mut reply = [0; 16 + 1000];
+            stream.read_exact(&mut reply).unwrap();
+            assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
+        }
+    }
+}

@@ -12,6 +12,7 @@
 //! - `memory` is the sum of the payloads that clients were given memory for.
 //! - An entry keeps its key until the engine has answered all its requests, even when its client is gone.
 //! - A key is in `touched` at most once.
+//! - The thread never sleeps on an engine that has not been polled since it was given something.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,6 +92,8 @@ pub(super) struct Worker<B: Backend> {
     starved: VecDeque<usize>,
     memory: usize,
     memory_max: usize,
+    /// The engine was given something since it was last polled, and does nothing of itself.
+    unpolled: bool,
     extents: Vec<Extent>,
     /// The next time that some client's patience ends.
     due: Option<Duration>,
@@ -123,6 +126,7 @@ impl<B: Backend> Worker<B> {
             starved: VecDeque::new(),
             memory: 0,
             memory_max,
+            unpolled: false,
             extents: Vec::new(),
             due: None,
             stop_at: None,
@@ -145,7 +149,7 @@ impl<B: Backend> Worker<B> {
     /// Sleep until there is something to do, and note for whom.
     fn wait(&mut self) {
         let now = self.clock.now();
-        let timeout = if self.touched.is_empty() {
+        let timeout = if self.touched.is_empty() && !self.unpolled {
             let live = self.entries.iter().flatten().filter(|entry| !entry.gone);
             self.due = live.filter_map(|entry| entry.peer.connection.poll_timeout()).min();
             let next = self.due.into_iter().chain(self.stop_at).min();
@@ -342,7 +346,7 @@ impl<B: Backend> Worker<B> {
             return;
         }
         match self.queue.submit(operation, user_data) {
-            Ok(()) => {}
+            Ok(()) => self.unpolled = true,
             Err(Refused::Full(operation)) => self.backlog.push_back((user_data, operation)),
             Err(Refused::Failed(failure)) => self.complete(user_data, Err(failure), None, now),
         }
@@ -352,13 +356,14 @@ impl<B: Backend> Worker<B> {
     fn drive_engine(&mut self, now: Duration) {
         loop {
             let mut progress = self.submit_backlog(now);
+            self.unpolled = false;
             while let Some(completion) = self.queue.poll() {
                 progress = true;
                 let user_data = completion.user_data;
                 self.complete(user_data, completion.result, completion.buffer, now);
                 self.act((user_data >> SLOT_BITS) as usize, now);
             }
-            if !progress {
+            if !progress && !self.unpolled {
                 return;
             }
         }
