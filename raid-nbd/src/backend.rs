@@ -168,5 +168,9 @@ fn restore(operation: raid_io::Operation) -> Option<Operation<raid_io::Buffer>> 
 }
 
 fn failure(error: &raid_io::Error) -> Failure {
-    Errno::from_system(error.errno()).into()
+    let offset = match error {
+        raid_io::Error::Io { offset } => Some(*offset),
+        _ => None,
+    };
+    Failure { error: Errno::from_system(error.errno()), offset }
 }

@@ -33,6 +33,11 @@ fn c14_failed_reads_say_where() {
     array.wait_held(1);
     array.release(0, Err(eio(None)));
     assert_eq!(client.chunk_error(2), EIO);
+    // An offset that is none of the request's is kept from the client, which would not believe it.
+    client.request(READ, 0, 5, 4096, 8192);
+    array.wait_held(1);
+    array.release(0, Err(eio(Some(4096 + 8192))));
+    assert_eq!(client.chunk().kind, 0x8001);
     client.write(0, 3, 0, &[1; 512]);
     array.wait_held(1);
     array.release(0, Err(eio(None)));

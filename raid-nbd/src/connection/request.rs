@@ -230,7 +230,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
     fn finish(&mut self, pending: Pending, result: Result<(), Failure>) {
         match result {
             Ok(()) => self.push_success(pending.cookie, CommandCode::Flush),
-            Err(failure) => self.push_failure(pending.cookie, failure),
+            Err(failure) => self.push_failure(pending, failure),
         }
     }
 
@@ -245,7 +245,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
             (Ok(()), _) => Errno::Io.into(),
         };
         self.request_bytes -= len;
-        self.push_failure(pending.cookie, failure);
+        self.push_failure(pending, failure);
     }
 
     fn finish_trim(&mut self, pending: Pending, result: Result<(), Failure>, fua: bool) {
@@ -282,8 +282,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
                 let head = chunk_head(pending.cookie, chunk::DONE, chunk::BLOCK_STATUS, len);
                 self.output.push(Reply::new(&[&head]).with_bytes(body));
             }
-            Ok(None) => self.push_failure(pending.cookie, Errno::Io.into()),
-            Err(failure) => self.push_failure(pending.cookie, failure),
+            Ok(None) => self.push_failure(pending, Errno::Io.into()),
+            Err(failure) => self.push_failure(pending, failure),
         }
         self.advance();
     }
@@ -308,17 +308,19 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         self.output.push(reply);
     }
 
-    fn push_failure(&mut self, cookie: u64, failure: Failure) {
+    fn push_failure(&mut self, pending: Pending, failure: Failure) {
         // FAST_ZERO alone may be answered with ENOTSUP, and that is refused before it gets here.
         let error = match failure.error {
             Errno::NotSupported => Errno::Invalid,
             error => error,
         };
-        let refusal = match failure.offset {
+        let range = pending.offset..pending.offset.saturating_add(u64::from(pending.length));
+        let offset = failure.offset.filter(|offset| range.contains(offset));
+        let refusal = match offset {
             Some(offset) => Refusal::new(error, format!("failed at offset {offset}")),
             None => Refusal::new(error, ""),
         };
-        self.push_error(cookie, &refusal, failure.offset);
+        self.push_error(pending.cookie, &refusal, offset);
     }
 
     /// An error: a chunk with a message where the client understands chunks.

@@ -32,6 +32,8 @@ use crate::connection::{Action, Ended, Extent, Failure, Operation, Slot};
 const RECEIVE_COUNT_MAX: usize = 16;
 /// Sends to one client in one turn.
 const SEND_COUNT_MAX: usize = 16;
+/// A worker that is too busy to sleep looks this often for clients whose time is up.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Events taken from epoll at once.
 const EVENT_COUNT_MAX: usize = 64;
 /// epoll's name for the thread's own eventfd.
@@ -95,8 +97,10 @@ pub(super) struct Worker<B: Backend> {
     /// The engine was given something since it was last polled, and does nothing of itself.
     unpolled: bool,
     extents: Vec<Extent>,
-    /// The next time that some client's patience ends.
+    /// The next time that some client's time is up, as of the last sleep.
     due: Option<Duration>,
+    /// When the clients' time was looked at last.
+    checked_at: Duration,
     stop_at: Option<Duration>,
 }
 
@@ -129,6 +133,7 @@ impl<B: Backend> Worker<B> {
             unpolled: false,
             extents: Vec::new(),
             due: None,
+            checked_at: Duration::ZERO,
             stop_at: None,
         })
     }
@@ -233,8 +238,8 @@ impl<B: Backend> Worker<B> {
 
     /// Do all that can be done now.
     fn turn(&mut self, now: Duration) {
-        if self.due.is_some_and(|due| due <= now) {
-            self.check_patience(now);
+        if self.due.is_some_and(|due| due <= now) || self.checked_at + CHECK_INTERVAL <= now {
+            self.check_timeouts(now);
         }
         for index in 0..self.touched.len() {
             self.receive(self.touched[index], now);
@@ -247,7 +252,8 @@ impl<B: Backend> Worker<B> {
         self.feed_starved(now);
     }
 
-    fn check_patience(&mut self, now: Duration) {
+    fn check_timeouts(&mut self, now: Duration) {
+        self.checked_at = now;
         for key in 0..self.entries.len() {
             if let Some(Some(entry)) = self.entries.get_mut(key)
                 && entry.peer.connection.poll_timeout().is_some_and(|due| due <= now)
