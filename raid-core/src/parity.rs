@@ -30,6 +30,8 @@ mod operations;
 mod portable;
 #[allow(unsafe_code, reason = "the trait's promises about memory")]
 mod simd;
+#[allow(unsafe_code, reason = "loads and stores at offsets that were checked once for all")]
+mod step;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "intrinsics")]
 mod x86;

@@ -3,10 +3,11 @@
 //! Each ends in a function with the signature of its field in [`Table`](super::kernel::Table); an
 //! instruction set gets its table by naming its token and features in `kernel_table!`.
 
-use super::generic::{Access, Operation, Sources, Step, Targets, drive};
+use super::generic::{Operation, Sources, Targets, drive};
 use super::gf::{invert, multiply, power};
 use super::naive;
 use super::simd::Simd;
+use super::step::{Access, Step};
 
 /// Vectors per step for operations with one sum: enough to hide the latency of a load.
 const LANES_P: usize = 8;
