@@ -361,34 +361,33 @@ impl<B: Backend> Worker<B> {
     /// Give the engine what it was too full for, and take its answers, until there is neither.
     fn drive_engine(&mut self, now: Duration) {
         loop {
-            let mut progress = self.submit_backlog(now);
+            self.submit_backlog(now);
             self.unpolled = false;
+            let mut completed = false;
             while let Some(completion) = self.queue.poll() {
-                progress = true;
+                completed = true;
                 let user_data = completion.user_data;
                 self.complete(user_data, completion.result, completion.buffer, now);
                 self.act((user_data >> SLOT_BITS) as usize, now);
             }
-            if !progress && !self.unpolled {
+            let backlog_may_move = completed && !self.backlog.is_empty();
+            if !self.unpolled && !backlog_may_move {
                 return;
             }
         }
     }
 
-    fn submit_backlog(&mut self, now: Duration) -> bool {
-        let mut progress = false;
+    fn submit_backlog(&mut self, now: Duration) {
         while let Some((user_data, operation)) = self.backlog.pop_front() {
             match self.queue.submit(operation, user_data) {
                 Ok(()) => {}
                 Err(Refused::Full(operation)) => {
                     self.backlog.push_front((user_data, operation));
-                    return progress;
+                    return;
                 }
                 Err(Refused::Failed(failure)) => self.complete(user_data, Err(failure), None, now),
             }
-            progress = true;
         }
-        progress
     }
 
     fn complete(
