@@ -1,4 +1,5 @@
-//! The fuzz bodies over seeded random input: the same on every run, and quick.
+//! The fuzz bodies over seeded random input: the same on every run, and quick. `FUZZ_ROUNDS=1000000` makes
+//! it a long one.
 
 use raid_nbd::fuzz;
 
@@ -25,6 +26,8 @@ fn run(
     rounds: u64,
     len_max: u64,
 ) -> usize {
+    let rounds =
+        std::env::var("FUZZ_ROUNDS").map_or(rounds, |text| text.parse().expect("a number"));
     let mut total = 0;
     for seed in 1..=rounds {
         let input = Random(seed).bytes(len_max);
