@@ -16,6 +16,7 @@ mod compute;
 mod mapped;
 mod parity_read;
 mod parity_write;
+mod sync;
 
 pub use compute::execute;
 pub(crate) use compute::rebase;

@@ -199,7 +199,13 @@ impl Queue {
         }
         let (mut cursor, mut end) = (0, 0);
         if kind != RequestKind::Flush {
-            let size = self.volume.array_bytes();
+            let size = match kind {
+                RequestKind::Resync { group } => {
+                    let group = self.volume.groups.get(group as usize);
+                    group.map_or(0, |group| group.geometry.array_bytes())
+                }
+                _ => self.volume.array_bytes(),
+            };
             end = offset
                 .checked_add(len)
                 .filter(|&end| end <= size)

@@ -154,9 +154,11 @@ pub(crate) struct Group {
     in_sync: [AtomicU64; 4],
     /// False while every slot is in sync.
     degraded: AtomicBool,
-    unsynced: AtomicBool,
+    /// Group bytes below this are in sync; `u64::MAX` when all are.
+    synced: AtomicU64,
     /// A write failed in a way that may have left a stripe inconsistent: never mark clean.
     suspect: AtomicBool,
+    suspicion: AtomicU64,
     dirty_wanted: AtomicBool,
     dirty_durable: AtomicBool,
     needed: AtomicU64,
@@ -289,6 +291,44 @@ impl Volume {
     /// True if parity and copies of a group may be believed.
     pub fn is_trusted(&self, group: usize) -> bool {
         self.groups[group].trust() == Trust::InSync
+    }
+
+    /// Bytes of a group's addresses that [`crate::request::RequestKind::Resync`] handles together.
+    pub fn resync_unit(&self, group: usize) -> u64 {
+        self.groups[group].lock_unit()
+    }
+
+    /// Group bytes from 0 on that are known to be in sync; at least the group's size when all are.
+    pub fn synced(&self, group: usize) -> u64 {
+        self.groups[group].synced.load(Ordering::Acquire)
+    }
+
+    /// Notes that a group's redundancy is right below `bytes`: a resync got there. When that is all of the group, a suspicion from
+    /// failed writes that is older than `suspicion` is settled.
+    ///
+    /// `suspicion` is [`Volume::suspicion`] as it was when the resync began; if writes failed meanwhile nothing is noted, and the
+    /// resync must begin again. True if it was noted.
+    pub fn note_synced(&self, group: usize, bytes: u64, suspicion: u64) -> bool {
+        let state = &self.groups[group];
+        if state.suspicion.load(Ordering::Acquire) != suspicion {
+            return false;
+        }
+        let all = bytes >= state.geometry.array_bytes();
+        state.synced.store(if all { u64::MAX } else { bytes }, Ordering::Release);
+        if all {
+            state.suspect.store(false, Ordering::Release);
+        }
+        // A write may have failed between the two steps: then its word stands.
+        if state.suspicion.load(Ordering::Acquire) != suspicion {
+            state.mark_suspect();
+            return false;
+        }
+        true
+    }
+
+    /// Counts the failed writes of a group that may have left a stripe inconsistent.
+    pub fn suspicion(&self, group: usize) -> u64 {
+        self.groups[group].suspicion.load(Ordering::Acquire)
     }
 
     /// True if writes to a group have been stopped because its superblocks could not be written.
@@ -432,8 +472,9 @@ impl Group {
             redundant,
             in_sync: in_sync.words().map(AtomicU64::new),
             degraded: AtomicBool::new(!missing.is_empty()),
-            unsynced: AtomicBool::new(trust == Trust::Unsynced),
+            synced: AtomicU64::new(if trust == Trust::InSync { u64::MAX } else { 0 }),
             suspect: AtomicBool::new(false),
+            suspicion: AtomicU64::new(0),
             dirty_wanted: AtomicBool::new(dirty),
             dirty_durable: AtomicBool::new(dirty),
             needed: AtomicU64::new(0),
@@ -453,16 +494,32 @@ impl Group {
         self.degraded.load(Ordering::Acquire)
     }
 
-    pub(crate) fn trust(&self) -> Trust {
-        if self.unsynced.load(Ordering::Acquire) { Trust::Unsynced } else { Trust::InSync }
+    /// Whether redundancy may be believed below the group byte `end`.
+    pub(crate) fn trust_below(&self, end: u64) -> Trust {
+        if end <= self.synced.load(Ordering::Acquire) { Trust::InSync } else { Trust::Unsynced }
+    }
+
+    /// Whether redundancy may be believed everywhere.
+    fn trust(&self) -> Trust {
+        self.trust_below(self.geometry.array_bytes())
+    }
+
+    /// Group bytes that are locked together, and so resynced together.
+    pub(crate) fn lock_unit(&self) -> u64 {
+        if self.geometry.parity_count() > 0 {
+            self.geometry.chunk_bytes() * self.geometry.data_slots() as u64
+        } else {
+            MAPPED_UNIT_BYTES
+        }
     }
 
     /// Notes that a failed write may have left a stripe inconsistent. While nothing is missing parity is not
     /// believed any more, so that later writes compute it anew; a degraded group has no such choice.
     pub(crate) fn mark_suspect(&self) {
+        self.suspicion.fetch_add(1, Ordering::AcqRel);
         self.suspect.store(true, Ordering::Release);
         if self.redundant && !self.is_degraded() {
-            self.unsynced.store(true, Ordering::Release);
+            self.synced.store(0, Ordering::Release);
         }
     }
 

@@ -9,7 +9,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use raid_core::geometry::{Geometry, GeometrySpec, Layout, Level};
-use raid_core::plan::IoKind;
+use raid_core::plan::{IoKind, Trust};
 use raid_core::queue::MemberError;
 use raid_core::request::{Request, RequestKind};
 use raid_core::slots::SlotSet;
@@ -66,7 +66,7 @@ impl World {
         let queue = random.below(self.rig.queues.len() as u64) as usize;
         let used: Vec<u32> =
             self.flying.iter().filter(|flight| flight.0 == queue).map(|flight| flight.1).collect();
-        let Some(tag) = (0..64).find(|tag| !used.contains(tag)) else { return };
+        let Some(tag) = (0..63).find(|tag| !used.contains(tag)) else { return };
         let blocks = self.registers.len() as u64;
         // A few hot blocks, so that requests meet often.
         let first =
@@ -277,6 +277,67 @@ fn nested_levels() {
                 check_redundancy(group, members, &world.rig.volume.in_sync(index));
             }
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// A resync over garbage redundancy, with requests on other queues at the same time: no read returns garbage, and afterwards
+    /// all of it agrees.
+    #[test]
+    fn resync_against_concurrent_writes(seed in any::<u64>(), shape in 1usize..23) {
+        let mut random = Random::new(seed);
+        let (_, geometry) = &shapes()[shape];
+        let mut members = blank(geometry);
+        let data = |offset: u64| {
+            let place = geometry.copy(offset, 0);
+            (place.slot, (DATA_OFFSET + place.member_offset) as usize)
+        };
+        let kept: Vec<_> = (0..geometry.array_bytes()).step_by(4096).map(data).collect();
+        for (slot, member) in members.iter_mut().enumerate() {
+            for start in (0..member.len()).step_by(4096) {
+                if !kept.contains(&(slot, start)) {
+                    member[start..start + 4096].fill(0xbd);
+                }
+            }
+        }
+        let options = RigOptions { queues: 3, trust: Trust::Unsynced, ..RigOptions::default() };
+        let mut world = World::new(Rig::new(geometry, members, options));
+        let suspicion = world.rig.volume.suspicion(0);
+        let (unit, size) = (world.rig.volume.resync_unit(0), geometry.array_bytes());
+        let mut at = 0;
+        while at < size {
+            let len = (unit * (1 + random.below(3))).min(size - at);
+            let kind = RequestKind::Resync { group: 0 };
+            let request = Request { tag: 63, kind, offset: at, len, fua: false };
+            world.rig.queues[2].submit(request).expect("acceptable");
+            let done = |world: &mut World| {
+                let completions = &mut world.rig.completions;
+                let at = completions.iter().position(|(queue, c)| (*queue, c.tag) == (2, 63));
+                at.map(|at| completions.swap_remove(at).1)
+            };
+            let completion = loop {
+                if let Some(completion) = done(&mut world) {
+                    break completion;
+                }
+                world.collect(false);
+                if world.flying.len() < 20 {
+                    world.submit(&mut random);
+                }
+                world.rig.drive();
+                if !world.rig.pending.is_empty() {
+                    let index = random.below(world.rig.pending.len() as u64) as usize;
+                    world.rig.answer(index);
+                }
+            };
+            prop_assert!(completion.result.is_ok());
+            at += len;
+            prop_assert!(world.rig.volume.note_synced(0, at, suspicion));
+        }
+        world.run(&mut random, 200, 16, false);
+        prop_assert!(world.rig.volume.is_trusted(0));
+        check_redundancy(geometry, &world.rig.members, &geometry.slots());
     }
 }
 

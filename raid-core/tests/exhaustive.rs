@@ -54,7 +54,7 @@ fn try_range(
             }
             RequestKind::Write => model[range.clone()].copy_from_slice(&fresh),
             RequestKind::WriteZeroes { .. } => model[range.clone()].fill(0),
-            RequestKind::Discard | RequestKind::Flush => {}
+            RequestKind::Discard | RequestKind::Flush | RequestKind::Resync { .. } => {}
         }
         let (completion, found) = rig.read(0, geometry.array_bytes());
         assert!(completion.result.is_ok());

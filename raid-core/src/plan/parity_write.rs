@@ -20,9 +20,9 @@ use crate::memory::Segment;
 
 /// What a write stores as P and Q.
 #[derive(Clone, Copy, Default)]
-struct NewParity {
-    p: Option<Segment>,
-    q: Option<Segment>,
+pub(super) struct NewParity {
+    pub(super) p: Option<Segment>,
+    pub(super) q: Option<Segment>,
 }
 
 impl Planner {
@@ -127,11 +127,7 @@ impl Planner {
                 plan.write(slot, IoKind::Write, view.offset(start), segment);
             }
         }
-        for (slot, segment) in [(view.writable_p(), new.p), (view.writable_q(), new.q)] {
-            if let (Some(slot), Some(segment)) = (slot, segment) {
-                plan.write(slot, IoKind::Write, view.offset(start), segment);
-            }
-        }
+        write_parity(view, start, new, plan);
         Ok(method)
     }
 
@@ -248,7 +244,7 @@ impl Planner {
     }
 
     /// Computes the parities that can be stored from `data`, which names every data chunk.
-    fn generate(
+    pub(super) fn generate(
         &mut self,
         view: &StripeView<'_>,
         data: &[Option<Segment>],
@@ -277,6 +273,15 @@ impl Planner {
         let p = plan.scratch(len);
         plan.computes.push(ComputeOp::GenP { sources, p });
         NewParity { p: Some(p), q: None }
+    }
+}
+
+/// Stores new parities on the slots that take them.
+pub(super) fn write_parity(view: &StripeView<'_>, start: u32, new: NewParity, plan: &mut Plan) {
+    for (slot, segment) in [(view.writable_p(), new.p), (view.writable_q(), new.q)] {
+        if let (Some(slot), Some(segment)) = (slot, segment) {
+            plan.write(slot, IoKind::Write, view.offset(start), segment);
+        }
     }
 }
 

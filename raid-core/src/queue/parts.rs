@@ -30,6 +30,8 @@ pub(super) enum PartKind {
     #[default]
     Flush,
     Read,
+    /// Redundancy of the unit is made to agree with its data; the extents say which rows.
+    Resync,
     Write,
 }
 
@@ -105,7 +107,7 @@ impl Part {
 
     fn mode(&self) -> LockMode {
         match self.kind {
-            PartKind::Write => LockMode::Exclusive,
+            PartKind::Resync | PartKind::Write => LockMode::Exclusive,
             PartKind::Flush | PartKind::Read => LockMode::Shared,
         }
     }
@@ -255,7 +257,7 @@ impl Queue {
     /// Lets a locked part go on if the metadata allows it.
     fn pass_gate(&mut self, id: PartId) {
         let part = &mut self.parts[id as usize];
-        if part.kind == PartKind::Write {
+        if matches!(part.kind, PartKind::Resync | PartKind::Write) {
             part.gate = Gate::Write;
             match self.volume.groups[part.group].write_gate() {
                 WriteGate::Open => {}
@@ -274,7 +276,9 @@ impl Queue {
         part.plan.clear();
         part.phase = 0;
         part.replan = false;
-        let (trust, block_bytes) = (group.trust(), self.volume.block_bytes);
+        let unit_bytes = group.lock_unit();
+        let unit_end = ((part.unit + 1) * unit_bytes).min(group.geometry.array_bytes());
+        let (trust, block_bytes) = (group.trust_below(unit_end), self.volume.block_bytes);
         let planned: Result<(), PlanError> = if group.geometry.parity_count() > 0 {
             let view = StripeView {
                 geometry: &group.geometry,
@@ -289,6 +293,12 @@ impl Queue {
                     let Part { extents, unmap, plan, .. } = part;
                     self.planner.write_stripe(&view, extents, *unmap, plan)
                 }
+                PartKind::Resync => {
+                    let Part { extents, plan, .. } = part;
+                    extents.iter().try_for_each(|extent| {
+                        self.planner.resync_stripe(&view, extent.row, extent.segment.len, plan)
+                    })
+                }
                 _ => self.planner.read_stripe(&view, &part.extents, &mut part.plan),
             }
         } else {
@@ -299,13 +309,16 @@ impl Queue {
                 trust,
                 block_bytes,
             };
-            let start = part.unit * crate::volume::MAPPED_UNIT_BYTES;
+            let start = part.unit * unit_bytes;
             let Part { extents, kind, unmap, plan, .. } = part;
             extents.iter().try_for_each(|extent| {
                 let offset = start + u64::from(extent.row);
                 match kind {
                     PartKind::Write => {
                         self.planner.write_mapped(&view, offset, extent.segment, *unmap, plan)
+                    }
+                    PartKind::Resync => {
+                        self.planner.resync_mapped(&view, offset, extent.segment.len, plan)
                     }
                     _ => self.planner.read_mapped(&view, offset, extent.segment, plan),
                 }
@@ -437,7 +450,7 @@ impl Queue {
             part.phase += 1;
             return self.run_phase(id);
         }
-        if part.kind == PartKind::Write {
+        if matches!(part.kind, PartKind::Resync | PartKind::Write) {
             group.mark_suspect();
         }
         let kind = if part.no_space { RequestErrorKind::NoSpace } else { RequestErrorKind::Io };
@@ -451,7 +464,9 @@ impl Queue {
         let gate = match part.kind {
             PartKind::Read => WriteGate::Open,
             PartKind::Flush if self.volume.read_only => WriteGate::Open,
-            PartKind::Flush | PartKind::Write => self.volume.groups[part.group].ack_gate(),
+            PartKind::Flush | PartKind::Resync | PartKind::Write => {
+                self.volume.groups[part.group].ack_gate()
+            }
         };
         match gate {
             WriteGate::Open => self.finish_part(id, None),

@@ -53,7 +53,10 @@ impl Queue {
                 break;
             }
             let request = state.request;
-            let (group, position, contiguous) = self.volume.locate(cursor);
+            let (group, position, contiguous) = match request.kind {
+                RequestKind::Resync { group } => (group as usize, cursor, end - cursor),
+                _ => self.volume.locate(cursor),
+            };
             let range = Range {
                 tag,
                 group,
@@ -64,6 +67,9 @@ impl Queue {
             };
             let consumed = match request.kind {
                 RequestKind::Read => self.split_read(range),
+                RequestKind::Resync { .. } => {
+                    self.split_part(range, PartKind::Resync, SlotSet::new())
+                }
                 _ => self.split_write(range),
             };
             let state = &mut self.requests[tag as usize];
@@ -93,7 +99,8 @@ impl Queue {
                 geometry,
                 readable: group.in_sync(),
                 writable: SlotSet::new(),
-                trust: group.trust(),
+                // A copy is read without a lock: the whole unit around it must be in sync for any copy to do.
+                trust: group.trust_below(range.position.saturating_add(MAPPED_UNIT_BYTES)),
                 block_bytes: volume.block_bytes,
             };
             let Some((slot, offset, contiguous)) = view.read_place(range.position) else {
@@ -201,7 +208,13 @@ impl Queue {
         let mut slice = self.requests[range.tag as usize].slice;
         while slice < slice_count {
             let window = (slice * slice_bytes, (slice + 1) * slice_bytes);
-            self.fill_extents(&range, within, run, window);
+            if kind == PartKind::Resync {
+                self.extents.clear();
+                let segment = Segment::zero(slice_bytes);
+                self.extents.push(Extent { chunk: 0, row: window.0, segment });
+            } else {
+                self.fill_extents(&range, within, run, window);
+            }
             slice += 1;
             if !self.extents.is_empty() {
                 self.start_part(self.birth(&range, kind, unit, slice - 1), unreadable);
@@ -218,7 +231,7 @@ impl Queue {
         let unmap = match request.kind {
             RequestKind::Discard => true,
             RequestKind::WriteZeroes { unmap } => unmap,
-            RequestKind::Flush | RequestKind::Read | RequestKind::Write => false,
+            _ => false,
         };
         Birth {
             kind,
@@ -259,9 +272,7 @@ impl Queue {
             RequestKind::Read | RequestKind::Write => {
                 Segment { buffer: BufferName::Request(tag), offset, len }
             }
-            RequestKind::Discard | RequestKind::Flush | RequestKind::WriteZeroes { .. } => {
-                Segment::zero(len)
-            }
+            _ => Segment::zero(len),
         }
     }
 

@@ -1,0 +1,69 @@
+//! Resync: redundancy is made to agree with the data, which is believed as it stands.
+
+use super::parity_write::write_parity;
+use super::{IoKind, MappedView, Plan, PlanError, Planner, StripeView};
+use alloc::vec::Vec;
+
+impl Planner {
+    /// Plans the resync of `len` bytes of rows from row `start` on: every data chunk is read, parity is computed and stored.
+    ///
+    /// # Errors
+    /// [`PlanError::Unavailable`] if a data chunk cannot be read: parity that is not in sync cannot replace it.
+    pub fn resync_stripe(
+        &mut self,
+        view: &StripeView<'_>,
+        start: u32,
+        len: u32,
+        plan: &mut Plan,
+    ) -> Result<(), PlanError> {
+        if view.writable_p().is_none() && view.writable_q().is_none() {
+            return Ok(());
+        }
+        let wanted: Vec<_> = (0..view.data_count()).map(|_| None).collect();
+        self.regenerate(view, &wanted, start, len, plan)?;
+        let all = core::mem::take(&mut self.old);
+        let new = self.generate(view, &all, len, plan);
+        self.old = all;
+        write_parity(view, start, new, plan);
+        plan.close_stage();
+        Ok(())
+    }
+
+    /// Plans the resync of `len` array bytes of a level without parity: the copy that reads are answered from is written to the
+    /// others.
+    ///
+    /// # Errors
+    /// [`PlanError::Unavailable`] if no copy of some byte is readable.
+    pub fn resync_mapped(
+        &mut self,
+        view: &MappedView<'_>,
+        offset: u64,
+        len: u32,
+        plan: &mut Plan,
+    ) -> Result<(), PlanError> {
+        let copies = view.geometry.copy_count();
+        if copies < 2 {
+            return Ok(());
+        }
+        let buffer = plan.scratch(len);
+        let mut done = 0;
+        while done < len {
+            let unavailable = PlanError::Unavailable { lost: copies, spare: 0 };
+            let place = view.read_place(offset + u64::from(done)).ok_or(unavailable)?;
+            let (source, member_offset, contiguous) = place;
+            let run = contiguous.min(u64::from(len - done)) as u32;
+            let segment = buffer.slice(done, run);
+            plan.read(source, member_offset, segment);
+            for copy in 0..copies {
+                let place = view.geometry.copy(offset + u64::from(done), copy);
+                let same = (place.slot, place.member_offset) == (source, member_offset);
+                if !same && view.writable.contains(place.slot) {
+                    plan.write(place.slot, IoKind::Write, place.member_offset, segment);
+                }
+            }
+            done += run;
+        }
+        plan.close_stage();
+        Ok(())
+    }
+}
