@@ -6,7 +6,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use raid_core::geometry::{Geometry, GeometrySpec, Layout, Level};
-use raid_core::memory::{BufferName, Memory, Segment, ZERO_BYTES};
+use raid_core::memory::{BufferName, ComputeStep, Memory, Segment, ZERO_BYTES};
 use raid_core::parity::Kernel;
 use raid_core::plan::Trust;
 use raid_core::queue::{Queue, QueueConfig};
@@ -26,12 +26,7 @@ struct Arenas {
 }
 
 impl Memory for Arenas {
-    fn with(
-        &mut self,
-        sources: &[Segment],
-        targets: &[Segment],
-        f: &mut dyn FnMut(&[&[u8]], &mut [&mut [u8]]),
-    ) {
+    fn with(&mut self, sources: &[Segment], targets: &[Segment], f: &mut ComputeStep<'_>) {
         let mut from: [&[u8]; 8] = [&[]; 8];
         for (slot, segment) in from.iter_mut().zip(sources) {
             let (arena, base) = match segment.buffer {

@@ -1,6 +1,7 @@
 //! RAID as pure logic: geometry, parity, plans, the state of an array, and md's metadata.
 //!
 //! Nothing here does I/O or looks at a clock: time and entropy are arguments, effects are values.
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -67,6 +67,9 @@ impl Segment {
     }
 }
 
+/// A compute step: what it does with the memory of its sources and targets.
+pub type ComputeStep<'a> = dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + 'a;
+
 /// Resolves named buffers to memory while a compute step runs.
 ///
 /// The contract of [`Memory::with`]: `f` is called exactly once, with one slice for each segment in
@@ -74,10 +77,5 @@ impl Segment {
 /// (the planner guarantees it, an implementation may rely on it only after checking).
 pub trait Memory {
     /// Calls `f` with the memory of `sources` and `targets`.
-    fn with(
-        &mut self,
-        sources: &[Segment],
-        targets: &[Segment],
-        f: &mut dyn FnMut(&[&[u8]], &mut [&mut [u8]]),
-    );
+    fn with(&mut self, sources: &[Segment], targets: &[Segment], f: &mut ComputeStep<'_>);
 }

@@ -87,7 +87,7 @@ pub enum Phase {
     Write(Span),
 }
 
-/// One compute step. Lists of sources are spans of [`Plan::operands`].
+/// One compute step. Lists of sources are spans of [`Plan::operands`](Plan#structfield.operands).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputeOp {
     /// Copy bytes.

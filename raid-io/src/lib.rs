@@ -8,6 +8,7 @@
 //! An [`Array`] is shared by all threads; each thread makes itself a [`Queue`]. A queue never
 //! blocks in [`Queue::poll`], sleeps in [`Queue::wait`] or on [`Queue::eventfd`], and hands every
 //! buffer back with its completion.
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod allocation;
 mod array;

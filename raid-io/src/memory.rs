@@ -7,7 +7,7 @@
 use std::ptr::NonNull;
 use std::slice;
 
-use raid_core::memory::{BufferName, Memory, Segment};
+use raid_core::memory::{BufferName, ComputeStep, Memory, Segment};
 
 use crate::Buffer;
 use crate::buffer::Slab;
@@ -51,12 +51,7 @@ impl<'a> Resolver<'a> {
 }
 
 impl Memory for Resolver<'_> {
-    fn with(
-        &mut self,
-        sources: &[Segment],
-        targets: &[Segment],
-        f: &mut dyn FnMut(&[&[u8]], &mut [&mut [u8]]),
-    ) {
+    fn with(&mut self, sources: &[Segment], targets: &[Segment], f: &mut ComputeStep<'_>) {
         assert_apart(self, sources, targets);
         let read = |segment: &Segment| {
             let piece = self.piece(segment);

@@ -9,6 +9,7 @@
 //! - [`connection`]: one client's session as a state machine without sockets or clock.
 //! - [`backend`]: what the server needs of an array.
 //! - [`server`]: sockets, threads, limits.
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod backend;
 pub mod connection;

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each test uses another part of the harness")]
 
 use raid_core::geometry::{Geometry, GeometrySpec, Layout, Level};
-use raid_core::memory::{BufferName, Memory, Segment, ZERO_BYTES};
+use raid_core::memory::{BufferName, ComputeStep, Memory, Segment, ZERO_BYTES};
 use raid_core::parity::Kernel;
 use raid_core::plan::{IoKind, Trust};
 use raid_core::queue::{MemberError, Queue, QueueConfig};
@@ -104,12 +104,7 @@ fn overlap(a: &Segment, b: &Segment) -> bool {
 }
 
 impl Memory for ModelMemory {
-    fn with(
-        &mut self,
-        sources: &[Segment],
-        targets: &[Segment],
-        f: &mut dyn FnMut(&[&[u8]], &mut [&mut [u8]]),
-    ) {
+    fn with(&mut self, sources: &[Segment], targets: &[Segment], f: &mut ComputeStep<'_>) {
         for (index, target) in targets.iter().enumerate() {
             assert!(
                 !sources.iter().any(|source| overlap(source, target)),
@@ -181,7 +176,7 @@ impl Default for RigOptions {
 
 impl Rig {
     pub(crate) fn new(geometry: &Geometry, members: Vec<Vec<u8>>, options: RigOptions) -> Self {
-        Self::nested(&[geometry.clone()], None, members, options)
+        Self::nested(std::slice::from_ref(geometry), None, members, options)
     }
 
     pub(crate) fn nested(
