@@ -366,3 +366,27 @@ fn requests_let_in_late_are_started() {
         }
     }
 }
+
+/// A client that sends something and hangs up while its worker is busy, so that the worker learns of both at
+/// once: it is not forgotten half-read.
+#[test]
+fn the_last_words_and_the_end_may_come_together() {
+    let array = Gated::new(1 << 20);
+    let server = serve(array.clone(), |options| options.thread_count = Some(1));
+    let mut busy = server.connect().begin(true, true);
+    let mut torn = server.connect().begin(false, false);
+    let mut polite = server.connect().begin(false, false);
+    array.block_allocation(true);
+    busy.request(STATUS, 0, 1, 0, 4096);
+    array.wait_allocation();
+    torn.request(WRITE, 0, 1, 0, 4096);
+    torn.wire.send(&[1; 100]);
+    torn.wire.hang_up();
+    polite.write(0, 1, 0, &[2; 512]);
+    polite.request(DISC, 0, 2, 0, 0);
+    polite.wire.hang_up();
+    array.block_allocation(false);
+    assert_eq!(busy.chunk().kind, 5);
+    wait_until("both are gone", || server.server.connection_count() == 1);
+    assert_eq!(array.log(), ["write 0+512 fua=false"]);
+}

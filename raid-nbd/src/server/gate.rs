@@ -58,11 +58,7 @@ impl<B: Backend> Gate<B> {
             if self.paused_until.is_some_and(|until| until <= now) {
                 self.paused_until = None;
             }
-            for peer in &mut self.half_open {
-                serve(peer, now);
-            }
-            // First those who are through leave, so that no newcomer throws one of them out.
-            self.sort(now);
+            self.serve_half_open(now);
             self.accept(now);
         }
     }
@@ -143,10 +139,12 @@ impl<B: Backend> Gate<B> {
         }
     }
 
-    /// Let go of those who are through, done or late.
-    fn sort(&mut self, now: Duration) {
+    /// Go on with each handshake. Those who are through leave at once, so that no
+    /// newcomer throws one of them out.
+    fn serve_half_open(&mut self, now: Duration) {
         for _ in 0..self.half_open.len() {
             let Some(mut peer) = self.half_open.pop_front() else { break };
+            serve(&mut peer, now);
             peer.connection.handle_timeout(now);
             self.place(peer);
         }

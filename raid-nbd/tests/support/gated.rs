@@ -28,6 +28,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     hold: bool,
+    /// Who asks for extents waits.
+    block_allocation: bool,
+    allocation_count: usize,
     queue_depth: Option<usize>,
     store: Vec<u8>,
     held: Vec<Held>,
@@ -65,6 +68,23 @@ impl Gated {
         self.state(|state| state.hold = hold);
     }
 
+    /// Keep the threads that ask for extents waiting; `false` lets them go.
+    pub fn block_allocation(&self, block: bool) {
+        self.state(|state| state.block_allocation = block);
+    }
+
+    /// Wait until somebody has asked for extents.
+    pub fn wait_allocation(&self) {
+        self.wait_for(|state| state.allocation_count > 0);
+    }
+
+    fn wait_for(&self, condition: impl Fn(&State) -> bool) {
+        let state = self.shared.state.lock().unwrap();
+        let wait =
+            self.shared.changed.wait_timeout_while(state, PATIENCE, |state| !condition(state));
+        assert!(!wait.unwrap().1.timed_out(), "it did not happen");
+    }
+
     /// Take at most so many operations at once on each queue.
     pub fn limit(&self, queue_depth: usize) {
         self.state(|state| state.queue_depth = Some(queue_depth));
@@ -81,12 +101,7 @@ impl Gated {
 
     /// Wait until `count` operations are held.
     pub fn wait_held(&self, count: usize) {
-        let state = self.shared.state.lock().unwrap();
-        let wait = self
-            .shared
-            .changed
-            .wait_timeout_while(state, PATIENCE, |state| state.held.len() < count);
-        assert!(!wait.unwrap().1.timed_out(), "fewer than {count} operations came");
+        self.wait_for(|state| state.held.len() >= count);
     }
 
     pub fn held_count(&self) -> usize {
@@ -165,6 +180,8 @@ impl Backend for Gated {
     }
 
     fn allocation(&self, _: u64, len: u64, extents: &mut Vec<Extent>) -> Result<(), Failure> {
+        self.state(|state| state.allocation_count += 1);
+        self.wait_for(|state| !state.block_allocation);
         // Every other byte a hole: as many extents as there can be.
         extents.extend((0..len.min(100_000)).map(|at| Extent { len: 1, hole: at % 2 == 1 }));
         Ok(())
