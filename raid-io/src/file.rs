@@ -53,6 +53,7 @@ pub(crate) struct MemberFile {
     memory_alignment: u32,
     direct: bool,
     rotational: bool,
+    locked: bool,
     /// Bits of [`Zeroing`] that the device has refused.
     refused: AtomicU8,
 }
@@ -158,7 +159,8 @@ impl MemberFile {
                 source: errno.into(),
             }
         };
-        if access == Access::Exclusive && matches!(identity, Identity::File(..)) {
+        let locked = access == Access::Exclusive && matches!(identity, Identity::File(..));
+        if locked {
             lock(path, &fd)?;
         }
         // Only the opening must not block (a path may be a pipe by now); a ring takes the flag for
@@ -178,6 +180,7 @@ impl MemberFile {
             memory_alignment,
             direct,
             rotational,
+            locked,
             refused: AtomicU8::new(0),
         })
     }
@@ -237,6 +240,16 @@ impl MemberFile {
             self.refused.fetch_or(way as u8, Ordering::Relaxed);
         }
         refused
+    }
+}
+
+impl Drop for MemberFile {
+    fn drop(&mut self) {
+        // Closing is not enough: a program that is being started somewhere in this process has a copy
+        // of the descriptor until it runs, and with it the lock.
+        if self.locked {
+            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+        }
     }
 }
 

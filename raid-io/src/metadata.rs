@@ -106,34 +106,36 @@ impl Metadata {
 
     /// Makes an update durable on a thread of its own, for a queue that must not block.
     pub(crate) fn write_for(shared: &Arc<Shared>, desk: &Arc<Desk>, update: MetadataUpdate) {
-        let (shared, desk) = (Arc::clone(shared), Arc::clone(desk));
-        let name = thread::Builder::new().name("uraid-metadata".into());
         let work = {
-            let (shared, desk) = (Arc::clone(&shared), Arc::clone(&desk));
-            move || shared.update_metadata(&desk, update)
+            let (shared, desk) = (Arc::clone(shared), Arc::clone(desk));
+            move || {
+                let failed = shared.update_metadata(&update);
+                // Before the queue hears of it: who waits for the end may want the members next.
+                drop(shared);
+                desk.updated.push((update, failed));
+                desk.signal();
+            }
         };
-        if let Err(error) = name.spawn(work) {
+        let thread = thread::Builder::new().name("uraid-metadata".into());
+        if let Err(error) = thread.spawn(work) {
             tracing::warn!("cannot start a thread for superblocks: {error}");
-            shared.update_metadata(&desk, update);
+            let failed = shared.update_metadata(&update);
+            desk.updated.push((update, failed));
+            desk.signal();
         }
     }
 }
 
 impl Shared {
-    fn update_metadata(&self, desk: &Desk, update: MetadataUpdate) {
+    /// Makes an update durable. Returns the slots whose superblock could not be written.
+    fn update_metadata(&self, update: &MetadataUpdate) -> SlotSet {
+        let Some(metadata) = &self.metadata else { return SlotSet::new() };
         let trusted = self.volume.is_trusted(update.group);
-        let failed = match &self.metadata {
-            None => SlotSet::new(),
-            Some(metadata) => {
-                let members = self.members();
-                metadata.write(&update, trusted, &self.volume, &members).unwrap_or_else(|error| {
-                    tracing::error!("superblocks cannot be updated: {error}");
-                    update.in_sync
-                })
-            }
-        };
-        desk.updated.push((update, failed));
-        desk.signal();
+        let members = self.members();
+        metadata.write(update, trusted, &self.volume, &members).unwrap_or_else(|error| {
+            tracing::error!("superblocks cannot be updated: {error}");
+            update.in_sync
+        })
     }
 }
 

@@ -45,20 +45,34 @@ pub(crate) fn open_members(
     if paths.is_empty() {
         return Err(Error::Options("no members are given".into()));
     }
-    // Looked at before anything is locked: our own lock would be taken for somebody else's.
+    if access == Access::Exclusive {
+        // Looked at before anything is locked: our own lock would be taken for somebody else's.
+        refuse_twins(&open_each(paths, Access::ReadOnly, false)?)?;
+    }
+    let files = open_each(paths, access, direct)?;
+    refuse_twins(&files)?;
+    Ok(files.into_iter().map(Member::file).collect())
+}
+
+fn open_each(paths: &[PathBuf], access: Access, direct: bool) -> Result<Vec<MemberFile>, Error> {
+    paths.iter().map(|path| MemberFile::open(path, access, direct)).collect()
+}
+
+/// Refuses a member that is there twice, under whichever paths.
+fn refuse_twins(files: &[MemberFile]) -> Result<(), Error> {
     let mut seen = HashMap::new();
-    for path in paths {
-        let file = MemberFile::open(path, Access::ReadOnly, false)?;
+    for file in files {
+        let path = file.path();
         if let Some(first) = seen.insert(file.identity(), path) {
             let reason = if first == path {
                 "is given twice".into()
             } else {
                 format!("is the same as {}", first.display())
             };
-            return Err(Error::UnsuitableMember { path: path.clone(), reason });
+            return Err(Error::UnsuitableMember { path: path.to_owned(), reason });
         }
     }
-    paths.iter().map(|path| MemberFile::open(path, access, direct).map(Member::file)).collect()
+    Ok(())
 }
 
 /// Reads a member's superblock, wherever it lies.

@@ -154,3 +154,32 @@ pub(crate) fn skip(needs: &str) {
     assert!(std::env::var_os("CI").is_none(), "needs {needs}");
     println!("skipped: needs {needs}");
 }
+
+/// Runs `work` on a thread that the system refuses io_uring, as many containers do.
+pub(crate) fn without_uring<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            refuse_uring();
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// Installs a filter for the calling thread, and those it starts: io_uring_setup answers EPERM.
+fn refuse_uring() {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+    let step = |code: u32, k: u32, jt: u8, jf: u8| sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
+        step(BPF_JMP | BPF_JEQ | BPF_K, libc::SYS_io_uring_setup as u32, 0, 1),
+        step(BPF_RET | BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
+        step(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers only.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the program and its filter are alive during the call, which copies them.
+    let done = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+}

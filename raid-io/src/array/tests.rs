@@ -6,11 +6,11 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::*;
-use crate::Level;
 use crate::file::{Access, MemberFile};
 use crate::member::Member;
 use crate::open::{Loaded, load, start_loaded};
-use crate::testing::{Fault, FaultyDevice, LoopDevice};
+use crate::testing::{Fault, FaultyDevice, LoopDevice, without_uring};
+use crate::{Backend, Level};
 
 /// An array on files, the members behind faults that can be switched on.
 fn rig(folder: &Path, level: Level, count: usize) -> (Array, Vec<Arc<FaultyDevice>>, Vec<PathBuf>) {
@@ -178,5 +178,29 @@ fn block_devices_of_both_blocks_make_an_array() {
         let zero = (100_000..150_000).contains(&(place + 777));
         assert_eq!(*now, if zero { 0 } else { *was }, "byte {}", place + 777);
     }
+    array.stop().unwrap();
+}
+
+#[test]
+fn without_io_uring_calls_block_instead() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let paths: Vec<PathBuf> = (0..3).map(|slot| folder.path().join(format!("m{slot}"))).collect();
+    let mut options = CreateOptions::new(Level::Raid5);
+    options.member_bytes = Some(4 << 20);
+    without_uring(|| {
+        options.open.backend = Backend::IoUring;
+        let refused = Array::create(&options, &paths).err().map(|error| error.to_string());
+        assert!(refused.is_some_and(|text| text.starts_with("cannot use io_uring: ")));
+        assert!(!paths[0].exists(), "files of an array that was not made are not left behind");
+        options.open.backend = Backend::Automatic;
+        let array = Array::create(&options, &paths).unwrap();
+        assert_eq!(array.status().backend, "blocking");
+        array.write_at(&[5; 10_000], 1).unwrap();
+        array.stop().unwrap();
+    });
+    let array = Array::open(&paths, &OpenOptions::default()).unwrap();
+    let mut bytes = [0; 10_000];
+    array.read_at(&mut bytes, 1).unwrap();
+    assert_eq!(bytes, [5; 10_000]);
     array.stop().unwrap();
 }
