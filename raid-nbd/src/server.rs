@@ -74,7 +74,7 @@ impl Default for ServerOptions {
             thread_count: None,
             connection_count_max: 100,
             half_open_count_max: 16,
-            memory_bytes_max: 1 << 30,
+            memory_bytes_max: 512 << 20,
             unix_mode: 0o600,
             limits: Limits::default(),
         }
