@@ -267,7 +267,7 @@ fn nested_levels() {
         let outer = Geometry::new(spec).expect("valid");
         let outer = OuterConfig { geometry: outer, data_offsets: vec![4096, 4096] };
         for absent in [SlotSet::new(), [1, slots + 1].into_iter().collect()] {
-            let members = groups.iter().flat_map(|group| blank(group)).collect();
+            let members = groups.iter().flat_map(blank).collect();
             let options = RigOptions { queues: 3, absent, ..RigOptions::default() };
             let rig = Rig::nested(&groups, Some(outer.clone()), members, options);
             let mut world = World::new(rig);

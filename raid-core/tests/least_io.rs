@@ -42,10 +42,10 @@ fn rank(mut rows: Vec<Vec<u8>>) -> usize {
         rows.swap(rank, pivot);
         let scale = inverse(rows[rank][column]);
         let row: Vec<u8> = rows[rank].iter().map(|&x| gf_mul(x, scale)).collect();
-        for other in 0..rows.len() {
-            let factor = rows[other][column];
-            if other != rank && factor != 0 {
-                for (x, &y) in rows[other].iter_mut().zip(&row) {
+        for (index, other) in rows.iter_mut().enumerate() {
+            let factor = other[column];
+            if index != rank && factor != 0 {
+                for (x, &y) in other.iter_mut().zip(&row) {
                     *x ^= gf_mul(factor, y);
                 }
             }

@@ -38,7 +38,7 @@ fn examine(path: &Path) -> Option<String> {
     let output = match output {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             assert!(std::env::var_os("CI").is_none(), "mdadm is needed in CI");
-            writeln!(std::io::stderr(), "skipped: needs mdadm").unwrap();
+            eprintln!("skipped: needs mdadm");
             return None;
         }
         output => output.unwrap(),
