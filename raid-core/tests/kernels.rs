@@ -3,7 +3,8 @@
 //! Method: exhaustive over small shapes (all lengths to three vectors and one byte, all
 //! misalignments, 1 to 16 sources, all pairs of losses), property tests beyond, 255 sources once.
 //! Targets start out as rubbish with a byte of guard on each side; a separate test puts slices
-//! against pages without access. `naive` itself is tested against formulas in `src/parity`.
+//! against pages without access. `naive` itself is tested against values worked out by hand beside
+//! its code.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail as the test does")]
 
@@ -481,8 +482,8 @@ mod guarded {
     }
 }
 
-/// No kernel reads or writes a byte before or behind its slices: each of them touches a page without
-/// access there, so that one byte too many is a segmentation fault.
+/// No kernel reads or writes a byte before or behind its slices: each of them touches a page
+/// without access there, so that one byte too many is a segmentation fault.
 #[cfg(unix)]
 #[test]
 fn nothing_beyond_the_slices() {

@@ -169,7 +169,8 @@ pub(super) fn check_pq<S: Simd>(simd: S, sources: &[&[u8]], p: &[u8], q: &[u8]) 
     naive::first_mismatch_pq(sources, p, q, at)
 }
 
-/// Recovers one data source, and P on the way, from Q: `out_data = (q + sum of the others) / g^lost`.
+/// Recovers one data source, and P on the way, from Q: `out_data` is Q and the others' part of it,
+/// over `g^lost`.
 struct RecoverByQ<'a, F> {
     sources: Sources<'a, 2>,
     inverse: F,

@@ -1,4 +1,5 @@
-//! GFNI with AVX2, for CPUs with GFNI and without AVX-512: vectors of 32 bytes; see `avx512_gfni.rs`.
+//! GFNI with AVX2, for CPUs with GFNI and without AVX-512: vectors of 32 bytes; see
+//! `avx512_gfni.rs`.
 
 use crate::parity::gf::{MATRICES, POWER_MATRICES};
 use crate::parity::kernel::kernel_table;

@@ -1,4 +1,5 @@
-//! AVX-512 (F, BW): vectors of 64 bytes, three-way XOR; Q by Horner's rule with one byte shuffle a step.
+//! AVX-512 (F, BW): vectors of 64 bytes, three-way XOR; Q by Horner's rule with one byte shuffle a
+//! step.
 
 use crate::parity::gf::{NIBBLES, POLYNOMIAL};
 use crate::parity::kernel::kernel_table;

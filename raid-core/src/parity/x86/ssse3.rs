@@ -111,13 +111,15 @@ unsafe impl Simd for Ssse3 {
 
     #[inline(always)]
     unsafe fn load(self, pointer: *const u8) -> __m128i {
-        // SAFETY: the token proves SSE2, a part of SSSE3, and the caller grants 16 bytes at any alignment.
+        // SAFETY: the token proves SSE2, a part of SSSE3, and the caller grants 16 bytes at any
+        // alignment.
         unsafe { _mm_loadu_si128(pointer.cast()) }
     }
 
     #[inline(always)]
     unsafe fn store(self, pointer: *mut u8, vector: __m128i) {
-        // SAFETY: the token proves SSE2, a part of SSSE3, and the caller grants 16 bytes at any alignment.
+        // SAFETY: the token proves SSE2, a part of SSSE3, and the caller grants 16 bytes at any
+        // alignment.
         unsafe { _mm_storeu_si128(pointer.cast(), vector) }
     }
 
