@@ -57,8 +57,8 @@ fn prefetch_write(pointer: *const u8) {
 
 /// Ticks of the time stamp counter that separate loads from the nearer caches, with the cost of
 /// looking, from loads that went to memory: some 50 to 70 against 450 and more (Xeon at 2.6 GHz,
-/// 2026-12). A last-level cache lies between, at 150 to 350; with a border of 150 enough hot sources
-/// were taken for cold to lose a third of the speed of P and Q.
+/// 2026-12). A last-level cache lies between, at 150 to 350; with a border of 150 enough hot
+/// sources were taken for cold to lose a third of the speed of P and Q.
 const COLD_TICKS_MIN: u64 = 250;
 
 /// Times loads of all samples at once. An interruption makes hot look cold, once.
