@@ -1,7 +1,7 @@
 //! What the server needs of an array, and [`raid_io::Array`] as one.
 //!
-//! The traits exist so that tests can serve an engine that answers late, out of order or not at all. They
-//! are resolved at compile time.
+//! The traits exist so that tests can serve an engine that answers late, out of order or not at
+//! all. They are resolved at compile time.
 
 use std::error::Error;
 use std::ops::DerefMut;

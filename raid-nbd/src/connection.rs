@@ -1,30 +1,32 @@
 //! One client's session as a pure state machine: no sockets, no clock, no engine.
 //!
 //! ```text
-//!              poll_receive / handle_received          poll_action
-//!   socket  ----------------------------------->  Connection  -----------------> engine
-//!           <-----------------------------------              <-----------------
-//!              slices_to_send / handle_sent            handle_buffer / handle_completion / handle_status
+//!          poll_receive, handle_received         poll_action
+//!   socket ------------------------------> Connection ------------------------> engine
+//!          <------------------------------            <------------------------
+//!          slices_to_send, handle_sent           handle_buffer, handle_completion, handle_status
 //! ```
 //!
-//! The shell that drives it owns the socket and the engine's queue. Time is an argument, counted from an
-//! instant of the shell's choosing.
+//! The shell that drives it owns the socket and the engine's queue. Time is an argument, counted
+//! from an instant of the shell's choosing.
 //!
-//! **Payloads are not copied.** `B` is the engine's buffer. A WRITE is received into the buffer that is then
-//! submitted, the data of a READ is sent from the buffer that the engine filled. Only bytes that arrived
-//! together with their request's head are moved, and [`Connection::poll_receive`] asks for one head at a time
-//! after a WRITE, so that there are none of them in a stream of writes.
+//! **Payloads are not copied.** `B` is the engine's buffer. A WRITE is received into the buffer
+//! that is then submitted, the data of a READ is sent from the buffer that the engine filled. Only
+//! bytes that arrived together with their request's head are moved, and
+//! [`Connection::poll_receive`] asks for one head at a time after a WRITE, so that there are none
+//! of them in a stream of writes.
 //!
 //! Invariants:
 //! - The engine sees nothing of a connection before a successful GO or EXPORT_NAME.
 //! - A WRITE is submitted when all of its payload has arrived, or never.
 //! - A request that was submitted gets one reply, unless the connection was closed.
-//! - Requests in flight and replies not yet sent are at most [`Limits::request_count_max`] together, and
-//!   their payloads at most [`Limits::request_bytes_max`]; beyond it nothing more is received.
+//! - Requests in flight and replies not yet sent are at most [`Limits::request_count_max`]
+//!   together, and their payloads at most [`Limits::request_bytes_max`]; beyond it nothing more is
+//!   received.
 //! - No input makes it panic. The shell's own mistakes (two answers to one request) do.
 //!
-//! The conformance list of the protocol is run against it by `tests/conformance.rs`, random input by
-//! [`crate::fuzz`].
+//! The conformance list of the protocol is run against it by `tests/conformance.rs`, random input
+//! by [`crate::fuzz`].
 
 mod ended;
 mod handshake;
@@ -52,8 +54,8 @@ use crate::proto::transmission::{Errno, REQUEST_BYTES};
 
 /// Received at once during the handshake: all that an honest client sends before it waits.
 const HANDSHAKE_READ_BYTES: usize = 4096;
-/// Received at once between requests without payload: 64 heads. Were the client to go over to writing, at
-/// most this much of its payload would be moved, once.
+/// Received at once between requests without payload: 64 heads. Were the client to go over to
+/// writing, at most this much of its payload would be moved, once.
 const HEADS_READ_BYTES: usize = 64 * REQUEST_BYTES;
 /// Received at once of a payload that is thrown away.
 const SKIP_READ_BYTES: usize = 16 << 10;
@@ -189,7 +191,8 @@ pub struct Extent {
     pub hole: bool,
 }
 
-/// Where to put the next bytes of the socket: first `payload`, then `head`. Both empty: receive nothing now.
+/// Where to put the next bytes of the socket: first `payload`, then `head`. Both empty: receive
+/// nothing now.
 #[derive(Debug)]
 pub struct Receive<'a> {
     /// The rest of a WRITE's payload, in the engine's buffer.
@@ -306,8 +309,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         self.request_bytes
     }
 
-    /// Set when the socket can be closed. Operations may still be in flight then; their answers are to be
-    /// handed in as ever, and lead to nothing.
+    /// Set when the socket can be closed. Operations may still be in flight then; their answers are
+    /// to be handed in as ever, and lead to nothing.
     pub fn finished(&self) -> Option<&Ended> {
         match &self.stage {
             Stage::Closed(ended) => Some(ended),
@@ -363,8 +366,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         self.advance();
     }
 
-    /// The client will send nothing more. Between two requests that is a goodbye, and replies still go out; in
-    /// the middle of one it is the end.
+    /// The client will send nothing more. Between two requests that is a goodbye, and replies still
+    /// go out; in the middle of one it is the end.
     pub fn handle_end_of_stream(&mut self) {
         match self.stage {
             Stage::Request if self.input.is_empty() => self.stage = Stage::Draining(Ended::Hangup),

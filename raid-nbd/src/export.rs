@@ -4,8 +4,8 @@ use crate::proto::{NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, transmission_flag as flag}
 
 /// Preferred block size while nothing better is known; the protocol's own default.
 const PREFERRED_BYTES_DEFAULT: u32 = 4096;
-/// Largest preferred block size that is advertised: clients allocate buffers of it, and beyond 1 MiB no
-/// stripe gains anything from it.
+/// Largest preferred block size that is advertised: clients allocate buffers of it, and beyond 1
+/// MiB no stripe gains anything from it.
 const PREFERRED_BYTES_MAX: u64 = 1 << 20;
 
 /// An export: its name, size and abilities. Immutable while it is served.
@@ -44,8 +44,8 @@ impl Export {
         }
     }
 
-    /// The preferred block size for an array that likes `optimal_bytes`: the largest power of two that
-    /// divides it, at most 1 MiB and at least 4096.
+    /// The preferred block size for an array that likes `optimal_bytes`: the largest power of two
+    /// that divides it, at most 1 MiB and at least 4096.
     pub fn preferred_for(optimal_bytes: u64) -> u32 {
         let power = 1_u64.checked_shl(optimal_bytes.trailing_zeros()).unwrap_or(0);
         let bounded = power.clamp(u64::from(PREFERRED_BYTES_DEFAULT), PREFERRED_BYTES_MAX);
@@ -57,15 +57,16 @@ impl Export {
         name.is_empty() || (name.len() <= NAME_BYTES_MAX && name == self.name.as_bytes())
     }
 
-    /// Minimum, preferred and maximum block size. The minimum is 1: the engine reads, modifies and writes
-    /// whatever does not fit a sector.
+    /// Minimum, preferred and maximum block size. The minimum is 1: the engine reads, modifies and
+    /// writes whatever does not fit a sector.
     pub fn block_sizes(&self) -> [u32; 3] {
         [1, self.preferred_bytes, PAYLOAD_BYTES_MAX]
     }
 
     /// The transmission flags, each set only when it is true of this export and this connection.
     pub fn transmission_flags(&self, structured: bool) -> u16 {
-        // One engine serves all connections, and its flush covers what was completed on any of them.
+        // One engine serves all connections, and its flush covers what was completed on any of
+        // them.
         let mut flags = flag::HAS_FLAGS
             | flag::SEND_FLUSH
             | flag::SEND_FUA

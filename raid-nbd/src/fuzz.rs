@@ -1,7 +1,7 @@
 //! Fuzz bodies, and the loopback that drives a connection without a socket. Not part of the API.
 //!
-//! The bodies take any bytes and panic only when the connection breaks a rule of its own. `fuzz/` calls them
-//! from libFuzzer, `tests/fuzz.rs` with seeded random input.
+//! The bodies take any bytes and panic only when the connection breaks a rule of its own. `fuzz/`
+//! calls them from libFuzzer, `tests/fuzz.rs` with seeded random input.
 
 mod loopback;
 mod replies;
@@ -51,8 +51,9 @@ fn export(dice: &mut Dice<'_>) -> Export {
     export
 }
 
-/// A handshake: options with correct magic numbers and arbitrary everything else, or plain noise, in
-/// arbitrary pieces. The engine must see nothing before the handshake succeeded. Returns whether it did.
+/// A handshake: options with correct magic numbers and arbitrary everything else, or plain noise,
+/// in arbitrary pieces. The engine must see nothing before the handshake succeeded. Returns whether
+/// it did.
 pub fn handshake(bytes: &[u8]) -> bool {
     let mut dice = Dice(bytes);
     let export = Arc::new(export(&mut dice));
@@ -109,8 +110,9 @@ fn option_bytes(dice: &mut Dice<'_>) -> Vec<u8> {
     option
 }
 
-/// Requests after a good handshake: plausible ones with arbitrary fields, pieces, order of completion and
-/// failures. Every reply is parsed and checked against what was asked. Returns the number of replies.
+/// Requests after a good handshake: plausible ones with arbitrary fields, pieces, order of
+/// completion and failures. Every reply is parsed and checked against what was asked. Returns the
+/// number of replies.
 pub fn stream(bytes: &[u8]) -> usize {
     let mut dice = Dice(bytes);
     let export = Arc::new(export(&mut dice));

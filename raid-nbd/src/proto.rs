@@ -1,8 +1,8 @@
 //! The NBD wire format: bytes to messages and messages to bytes, pure.
 //!
 //! Everything here works on byte slices that are complete; who collects the bytes is
-//! [`crate::connection`]'s business. Numbers are big-endian on the wire. The protocol text is `doc/proto.md`
-//! of NetworkBlockDevice/nbd; names follow it without the `NBD_` prefixes.
+//! [`crate::connection`]'s business. Numbers are big-endian on the wire. The protocol text is
+//! `doc/proto.md` of NetworkBlockDevice/nbd; names follow it without the `NBD_` prefixes.
 //!
 //! - No function panics on any input, and none allocates more than a small multiple of its input.
 //! - Every length that a client chooses is compared with a limit of this file before it is used.
@@ -28,11 +28,11 @@ pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 /// The port that IANA gave to NBD.
 pub const PORT: u16 = 10809;
 
-/// Longest data of an option that is read into memory: room for the 64 queries below with long names, and
-/// small enough that sixteen half-open clients cannot hold more than a mebibyte.
+/// Longest data of an option that is read into memory: room for the 64 queries below with long
+/// names, and small enough that sixteen half-open clients cannot hold more than a mebibyte.
 pub const OPTION_BYTES_MAX: u32 = 64 << 10;
-/// Longest data of an option that is skipped and answered with `ERR_TOO_BIG`; a client that announces more
-/// is not talking NBD and is disconnected.
+/// Longest data of an option that is skipped and answered with `ERR_TOO_BIG`; a client that
+/// announces more is not talking NBD and is disconnected.
 pub const OPTION_SKIP_BYTES_MAX: u32 = 1 << 20;
 /// Options that one client may send; an honest one needs about eight (nbdkit draws the same line).
 pub const OPTION_COUNT_MAX: u32 = 32;
@@ -44,11 +44,11 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const CONTEXT_COUNT_MAX: usize = 16;
 /// Queries in one `LIST_META_CONTEXT` or `SET_META_CONTEXT`.
 pub const QUERY_COUNT_MAX: u32 = 64;
-/// Longest payload of READ and WRITE: what the protocol text obliges a server to take when block sizes were
-/// not negotiated.
+/// Longest payload of READ and WRITE: what the protocol text obliges a server to take when block
+/// sizes were not negotiated.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
-/// Longest payload of a refused WRITE that is read and thrown away, so that a client that is off by a
-/// little gets an answer; beyond it the connection is closed.
+/// Longest payload of a refused WRITE that is read and thrown away, so that a client that is off by
+/// a little gets an answer; beyond it the connection is closed.
 pub const PAYLOAD_SKIP_BYTES_MAX: u32 = 2 * PAYLOAD_BYTES_MAX;
 /// Most extents in one reply to BLOCK_STATUS; the protocol text's own limit.
 pub const EXTENT_COUNT_MAX: usize = 1 << 20;

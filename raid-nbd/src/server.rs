@@ -166,7 +166,8 @@ impl Server {
     /// Serve `array` until the server is stopped. When this returns, clients can connect.
     ///
     /// # Errors
-    /// When an address cannot be listened on, or threads and queues cannot be made. Nothing is left behind.
+    /// When an address cannot be listened on, or threads and queues cannot be made. Nothing is left
+    /// behind.
     pub fn start<B: Backend>(array: B, options: ServerOptions) -> Result<Self, ServerError> {
         if options.listeners.is_empty() {
             return Err(ServerError::NoListener);
@@ -252,8 +253,8 @@ impl Server {
         self.connection_count.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Stop: no new clients, no new requests; those in flight are finished and answered, for at most
-    /// `patience`. The array stays open and is not flushed.
+    /// Stop: no new clients, no new requests; those in flight are finished and answered, for at
+    /// most `patience`. The array stays open and is not flushed.
     pub fn stop(mut self, patience: Duration) -> Stopped {
         self.halt(patience)
     }

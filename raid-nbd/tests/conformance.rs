@@ -1,7 +1,8 @@
 //! The conformance list of the NBD protocol, one test for each point, numbered as the list is.
 //!
-//! Each test runs twice: `pure` against the connection's state machine alone, `socket` against a running server
-//! with an array in memory. Tests that need an engine that answers late are in `conformance_late.rs`.
+//! Each test runs twice: `pure` against the connection's state machine alone, `socket` against a
+//! running server with an array in memory. Tests that need an engine that answers late are in
+//! `conformance_late.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,5 +1,5 @@
-//! Points of the conformance list that need an engine which answers late, out of order, with failures, or
-//! for an export larger than memory; over a real socket.
+//! Points of the conformance list that need an engine which answers late, out of order, with
+//! failures, or for an export larger than memory; over a real socket.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -141,8 +141,8 @@ fn c28_replies_come_in_the_order_of_the_engine() {
     array.open();
 }
 
-/// FLUSH covers writes that were answered on any connection: it is the engine's promise, and the server
-/// keeps it by submitting a flush only when it arrives, after those answers.
+/// FLUSH covers writes that were answered on any connection: it is the engine's promise, and the
+/// server keeps it by submitting a flush only when it arrives, after those answers.
 #[test]
 fn c29_flush_comes_after_writes_of_other_connections() {
     let (array, server) = gated();

@@ -14,8 +14,9 @@ fn pattern(index: usize, round: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + index * 7 + round * 13) as u8).collect()
 }
 
-/// Four clients write in stripes of their own, byte-granular and with many requests in flight, so that their
-/// writes meet in the same chunks; everything is read back by another, before and after a restart.
+/// Four clients write in stripes of their own, byte-granular and with many requests in flight, so
+/// that their writes meet in the same chunks; everything is read back by another, before and after
+/// a restart.
 #[test]
 fn clients_of_one_array_meet_in_its_stripes() {
     const CLIENTS: usize = 4;

@@ -1,5 +1,5 @@
-//! The fuzz bodies over seeded random input: the same on every run, and quick. `FUZZ_ROUNDS=1000000` makes
-//! it a long one.
+//! The fuzz bodies over seeded random input: the same on every run, and quick.
+//! `FUZZ_ROUNDS=1000000` makes it a long one.
 
 use raid_nbd::fuzz;
 

@@ -1,4 +1,5 @@
-//! Clients that mean harm or do not know better. After each of them an honest one is served as ever.
+//! Clients that mean harm or do not know better. After each of them an honest one is served as
+//! ever.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -88,8 +89,8 @@ fn huge_lengths_in_options() {
     }
 }
 
-/// The names that smashed other servers: 256, 257, 1024, 4096 and 4097 bytes, in all options that have
-/// one, with a length that says so and with one that lies.
+/// The names that smashed other servers: 256, 257, 1024, 4096 and 4097 bytes, in all options that
+/// have one, with a length that says so and with one that lies.
 #[test]
 fn name_smashing() {
     let victim = Victim::new();
@@ -118,7 +119,8 @@ fn name_smashing() {
     }
 }
 
-/// All orders of five messages of the handshake: no panic, and nothing reaches a client that is not through.
+/// All orders of five messages of the handshake: no panic, and nothing reaches a client that is not
+/// through.
 #[test]
 fn messages_in_any_order() {
     let victim = Victim::new();
@@ -172,8 +174,8 @@ fn floods() {
     honest.wire.hang_up();
 }
 
-/// Announces the largest writes on many connections and sends none of their payload: no memory goes to them
-/// beyond the server's budget, and an honest client still gets its turn when they are gone.
+/// Announces the largest writes on many connections and sends none of their payload: no memory goes
+/// to them beyond the server's budget, and an honest client still gets its turn when they are gone.
 #[test]
 fn announced_payloads_that_never_come() {
     let victim = Victim::new();

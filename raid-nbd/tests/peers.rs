@@ -1,6 +1,8 @@
-//! Smoke tests with real clients: libnbd's nbdinfo, nbdcopy and nbdsh, and qemu's qemu-io and qemu-img.
+//! Smoke tests with real clients: libnbd's nbdinfo, nbdcopy and nbdsh, and qemu's qemu-io and
+//! qemu-img.
 //!
-//! A client that is not installed is skipped with a line that says so; where `CI` is set that is a failure.
+//! A client that is not installed is skipped with a line that says so; where `CI` is set that is a
+//! failure.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

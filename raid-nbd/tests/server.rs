@@ -1,5 +1,5 @@
-//! The server's own duties, over real sockets: many clients at once, limits, deadlines, stopping, socket
-//! files.
+//! The server's own duties, over real sockets: many clients at once, limits, deadlines, stopping,
+//! socket files.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -71,8 +71,8 @@ fn one_connection_has_a_bounded_number_of_requests() {
     }
 }
 
-/// 64 MiB of payload in flight for one client: two reads of 32 MiB, and the third waits. The whole server
-/// has a budget as well, and a client that waits for it is served in its turn.
+/// 64 MiB of payload in flight for one client: two reads of 32 MiB, and the third waits. The whole
+/// server has a budget as well, and a client that waits for it is served in its turn.
 #[test]
 fn payload_in_flight_is_bounded() {
     for (memory, clients, together) in [(1 << 30, 1, 2), (64 << 20, 3, 2), (1, 3, 1)] {
@@ -338,9 +338,9 @@ fn tcp_is_served() {
     assert_eq!(stream.read(&mut greeting).unwrap(), 0);
 }
 
-/// More requests than may be in flight, sent at once to a real engine: what is let in after replies have left
-/// reaches the engine although nothing else happens. Over TCP, where a client that takes its replies is no
-/// event for the server.
+/// More requests than may be in flight, sent at once to a real engine: what is let in after replies
+/// have left reaches the engine although nothing else happens. Over TCP, where a client that takes
+/// its replies is no event for the server.
 #[test]
 fn requests_let_in_late_are_started() {
     let mut options = ServerOptions::default();
@@ -367,8 +367,8 @@ fn requests_let_in_late_are_started() {
     }
 }
 
-/// A client that sends something and hangs up while its worker is busy, so that the worker learns of both at
-/// once: it is not forgotten half-read.
+/// A client that sends something and hangs up while its worker is busy, so that the worker learns
+/// of both at once: it is not forgotten half-read.
 #[test]
 fn the_last_words_and_the_end_may_come_together() {
     let array = Gated::new(1 << 20);

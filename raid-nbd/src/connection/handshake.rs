@@ -246,7 +246,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
     }
 }
 
-/// A text, cut to what a string of the protocol may be. Cut at a character, for clients that decode it.
+/// A text, cut to what a string of the protocol may be. Cut at a character, for clients that decode
+/// it.
 fn bounded(text: &[u8]) -> &[u8] {
     let mut len = text.len().min(crate::proto::MESSAGE_BYTES_MAX);
     while len < text.len() && text[len] & 0xc0 == 0x80 {

@@ -1,7 +1,7 @@
 //! The bytes that have arrived and are not understood yet.
 
-/// A buffer that is filled at its end and consumed at its start. Its size follows what is asked of it: a
-/// few kibibytes, or one option's data.
+/// A buffer that is filled at its end and consumed at its start. Its size follows what is asked of
+/// it: a few kibibytes, or one option's data.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     bytes: Vec<u8>,

@@ -13,8 +13,8 @@ use crate::proto::transmission::{
 };
 use crate::proto::{EXTENT_COUNT_MAX, MESSAGE_BYTES_MAX};
 
-/// Most extents in one reply, well below the protocol's own limit: a client asks again for the rest, and 128
-/// such replies take 16 MiB at most.
+/// Most extents in one reply, well below the protocol's own limit: a client asks again for the
+/// rest, and 128 such replies take 16 MiB at most.
 const REPLY_EXTENT_COUNT_MAX: usize = 1 << 14;
 const _: () = assert!(REPLY_EXTENT_COUNT_MAX <= EXTENT_COUNT_MAX);
 
@@ -187,8 +187,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
 
     fn submit(&mut self, accepted: Accepted, action: impl FnOnce(Slot) -> Action<B>) {
         let slot = self.table.insert(accepted.pending());
-        // `has_room` was true before the request was looked at, and since then a request can only have
-        // moved from the table to the output.
+        // `has_room` was true before the request was looked at, and since then a request can only
+        // have moved from the table to the output.
         debug_assert!(slot.is_some(), "no slot for an admitted request");
         if let Some(slot) = slot {
             self.actions.push_back(action(slot));
@@ -263,8 +263,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         }
     }
 
-    /// The answer to [`Action::Status`]: extents from the start of the range on, which may end early or
-    /// reach beyond it.
+    /// The answer to [`Action::Status`]: extents from the start of the range on, which may end
+    /// early or reach beyond it.
     ///
     /// # Panics
     /// When the slot has no request in flight.
@@ -348,8 +348,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
     }
 }
 
-/// The payload of a BLOCK_STATUS chunk: neighbours of one kind joined, cut to the range asked for. `None`
-/// when nothing is left, which the protocol does not allow.
+/// The payload of a BLOCK_STATUS chunk: neighbours of one kind joined, cut to the range asked for.
+/// `None` when nothing is left, which the protocol does not allow.
 fn encode_extents(extents: &[Extent], length: u32, one: bool) -> Option<Vec<u8>> {
     let count_max = if one { 1 } else { REPLY_EXTENT_COUNT_MAX };
     let mut body = ALLOCATION_ID.to_be_bytes().to_vec();

@@ -1,4 +1,5 @@
-//! A client's view of replies, written from the protocol text and not with the server's own encoder.
+//! A client's view of replies, written from the protocol text and not with the server's own
+//! encoder.
 
 use std::collections::HashMap;
 

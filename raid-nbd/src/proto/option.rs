@@ -121,7 +121,8 @@ impl OptionHead {
 /// Why the data of an option is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Answered with `ERR_INVALID`: the lengths inside contradict each other, or a string is too long.
+    /// Answered with `ERR_INVALID`: the lengths inside contradict each other, or a string is too
+    /// long.
     Invalid,
     /// Answered with `ERR_TOO_BIG`: well-formed, but more than [`QUERY_COUNT_MAX`] queries.
     TooBig,
@@ -181,8 +182,8 @@ impl<'a> MetaRequest<'a> {
     /// Decode `name length:32, name, query count:32, (length:32, query) each`.
     ///
     /// # Errors
-    /// [`Malformed::Invalid`] unless the lengths inside add up to exactly the data; [`Malformed::TooBig`]
-    /// for more than [`QUERY_COUNT_MAX`] queries.
+    /// [`Malformed::Invalid`] unless the lengths inside add up to exactly the data;
+    /// [`Malformed::TooBig`] for more than [`QUERY_COUNT_MAX`] queries.
     pub fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(data);
         let name = string(&mut fields)?;

@@ -1,7 +1,7 @@
 //! Requests and replies.
 //!
 //! ```text
-//! request       REQUEST_MAGIC:32 flags:16 command:16 cookie:64 offset:64 length:32 [payload of WRITE]
+//! request       REQUEST_MAGIC:32 flags:16 command:16 cookie:64 offset:64 length:32 [payload]
 //! simple reply  SIMPLE_REPLY_MAGIC:32 error:32 cookie:64 [data of READ]
 //! chunk         CHUNK_MAGIC:32 flags:16 kind:16 cookie:64 length:32 payload[length]
 //! ```
@@ -100,8 +100,8 @@ impl Errno {
         }
     }
 
-    /// The nearest one to an errno of this operating system. What NBD has no number for becomes EIO: it is
-    /// the one that no client takes for its own mistake.
+    /// The nearest one to an errno of this operating system. What NBD has no number for becomes
+    /// EIO: it is the one that no client takes for its own mistake.
     pub fn from_system(errno: i32) -> Self {
         use rustix::io::Errno as System;
         match System::from_raw_os_error(errno) {

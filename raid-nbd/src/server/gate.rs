@@ -1,10 +1,10 @@
 //! The thread that accepts clients and leads them through the handshake.
 //!
-//! It has no queue, so that whatever a client does before its GO cannot reach the engine. A client that is
-//! through goes to the worker with the fewest connections.
+//! It has no queue, so that whatever a client does before its GO cannot reach the engine. A client
+//! that is through goes to the worker with the fewest connections.
 //!
-//! Clients in the handshake are few: one more than the limit throws out the oldest, because an honest
-//! handshake takes milliseconds and only those who dawdle grow old.
+//! Clients in the handshake are few: one more than the limit throws out the oldest, because an
+//! honest handshake takes milliseconds and only those who dawdle grow old.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

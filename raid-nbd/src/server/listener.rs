@@ -1,8 +1,9 @@
 //! Where a server listens: unix and TCP sockets, and the care that a socket file needs.
 //!
-//! A socket file outlives its process. One that nobody answers on is removed, one that somebody answers on is
-//! an error, and anything else at its path is never touched. The check and the bind happen under a lock
-//! on the directory, so that two servers that start together do not remove each other's socket.
+//! A socket file outlives its process. One that nobody answers on is removed, one that somebody
+//! answers on is an error, and anything else at its path is never touched. The check and the bind
+//! happen under a lock on the directory, so that two servers that start together do not remove each
+//! other's socket.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -108,8 +109,8 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // While the socket is open its inode cannot be given to another file, so that equal numbers mean
-        // our own file.
+        // While the socket is open its inode cannot be given to another file, so that equal numbers
+        // mean our own file.
         if let Self::Unix { path, identity, .. } = self
             && identity_of(path).is_ok_and(|found| found == *identity)
         {

@@ -12,8 +12,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::connection::{Connection, Ended};
 
-/// Slices handed to the kernel in one call: enough for a batch of small replies, and an array of them
-/// fits two pages of stack.
+/// Slices handed to the kernel in one call: enough for a batch of small replies, and an array of
+/// them fits two pages of stack.
 const SLICE_COUNT_MAX: usize = 128;
 
 /// Counts something for as long as it exists.
@@ -35,8 +35,8 @@ impl Drop for Counted {
 
 /// A client.
 ///
-/// Sockets are watched edge-triggered: `readable` and `writable` remember the last edge until the kernel says
-/// that there is no more, so that a client that is being held back costs nothing.
+/// Sockets are watched edge-triggered: `readable` and `writable` remember the last edge until the
+/// kernel says that there is no more, so that a client that is being held back costs nothing.
 #[derive(Debug)]
 pub(super) struct Peer<B> {
     pub(super) socket: OwnedFd,

@@ -4,13 +4,14 @@
 //! turn:  receive from all who sent  ->  engine  ->  send to all who get something
 //! ```
 //!
-//! Work is done in turns, so that the requests of all clients go to the engine together and the replies of
-//! a client go out in one call. Between turns the thread sleeps in epoll on its sockets, the engine's eventfd
-//! and its own; when nothing happens it costs nothing.
+//! Work is done in turns, so that the requests of all clients go to the engine together and the
+//! replies of a client go out in one call. Between turns the thread sleeps in epoll on its sockets,
+//! the engine's eventfd and its own; when nothing happens it costs nothing.
 //!
 //! Invariants:
 //! - `memory` is the sum of the payloads that clients were given memory for.
-//! - An entry keeps its key until the engine has answered all its requests, even when its client is gone.
+//! - An entry keeps its key until the engine has answered all its requests, even when its client is
+//!   gone.
 //! - A key is in `touched` at most once.
 //! - The thread never sleeps on an engine that has not been polled since it was given something.
 

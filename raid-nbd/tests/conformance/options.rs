@@ -69,7 +69,8 @@ pub(super) fn c05_go_always_describes_the_export<W: World + Send + 'static>() {
     assert!(preferred.is_power_of_two() && preferred >= 512);
     assert_eq!(sizes[8..], (32_u32 << 20).to_be_bytes());
     assert!(info.size > 1 << 20);
-    // HAS_FLAGS, FLUSH, FUA, WRITE_ZEROES, MULTI_CONN, CACHE, FAST_ZERO; no DF before structured replies.
+    // HAS_FLAGS, FLUSH, FUA, WRITE_ZEROES, MULTI_CONN, CACHE, FAST_ZERO; no DF before structured
+    // replies.
     assert_eq!(info.flags & !(1 << 5), 0b1101_0100_1101);
     let go = client.describe(7, "disk", &[]);
     assert_eq!((go.size, go.flags), (info.size, info.flags));

@@ -179,7 +179,8 @@ pub(super) fn c22_disc_has_no_reply<W: World + Send + 'static>() {
     let world = world::<W>();
     for flags in [0, 1, 0x8000] {
         let mut client = world.connect().begin(false, false);
-        // In one piece: the replies of what came before DISC are sent, nothing after it is looked at.
+        // In one piece: the replies of what came before DISC are sent, nothing after it is looked
+        // at.
         let mut bytes = request(READ, 0, 1, 0, 100);
         bytes.extend(request(FLUSH, 0, 2, 0, 0));
         bytes.extend(request(DISC, flags, 3, 0, 0));

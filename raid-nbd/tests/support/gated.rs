@@ -1,5 +1,5 @@
-//! An engine whose answers the test decides: held back, out of order, failing; with a log of what it was
-//! asked.
+//! An engine whose answers the test decides: held back, out of order, failing; with a log of what
+//! it was asked.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! A client written from the protocol text, over anything that carries bytes. It shares no encoder and no
-//! constant with the server: what both got wrong would go unseen.
+//! A client written from the protocol text, over anything that carries bytes. It shares no encoder
+//! and no constant with the server: what both got wrong would go unseen.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "parts of several tests")]
 
@@ -36,7 +36,8 @@ pub trait World: Sized {
     type Wire: Wire;
     fn new(config: Config) -> Self;
     fn connect(&self) -> Client<Self::Wire>;
-    /// The array's bytes at `offset`, read behind the server's back; `None` where there is no way to.
+    /// The array's bytes at `offset`, read behind the server's back; `None` where there is no way
+    /// to.
     fn peek(wire: &Self::Wire, offset: usize, len: usize) -> Option<Vec<u8>>;
 }
 
