@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::calls::Calls;
+use crate::resync::Background;
 use crate::shared::Shared;
 use crate::{
     CreateOptions, Detail, Error, Extent, Limits, MemberDevice, MemoryOptions, OpenOptions, Queue,
@@ -33,13 +34,15 @@ use crate::{
 pub struct Array {
     pub(crate) shared: Arc<Shared>,
     calls: Arc<Calls>,
+    background: Arc<Background>,
 }
 
 impl Array {
     pub(crate) fn over(shared: Shared) -> Self {
         let shared = Arc::new(shared);
         let calls = Arc::new(Calls::new(Arc::clone(&shared)));
-        Self { shared, calls }
+        let background = Arc::new(Background::start(&shared));
+        Self { shared, calls, background }
     }
 
     /// Makes an array and opens it. Nothing is written before every member has been validated.
@@ -167,6 +170,7 @@ impl Array {
     /// Returns an error if requests stay in flight for half a minute, or if the last flush or the
     /// superblocks could not be written; the array then counts as not cleanly stopped.
     pub fn stop(self) -> Result<(), Error> {
+        self.background.finish();
         let stopped = self.shared.stop();
         self.calls.close();
         stopped

@@ -27,6 +27,7 @@ mod metadata;
 mod open;
 mod options;
 mod queue;
+mod resync;
 mod ring;
 mod shared;
 mod start;

@@ -60,22 +60,17 @@ impl Metadata {
 
     /// Makes an update durable. Returns the slots whose superblock could not be written.
     ///
-    /// `trusted` says that parity and copies match the data; otherwise clean means "as far as before".
+    /// Clean means that parity and copies match the data below `resynced_bytes`, `None` for all of it.
     pub(crate) fn write(
         &self,
         update: &MetadataUpdate,
-        trusted: bool,
+        resynced_bytes: Option<u64>,
         volume: &Volume,
         members: &[Member],
     ) -> Result<SlotSet, Error> {
         let mut state = self.lock(update.group);
-        let change = if update.dirty {
-            Change::MarkDirty
-        } else {
-            let resynced_bytes =
-                if trusted { None } else { Some(state.resynced_bytes.unwrap_or(0)) };
-            Change::MarkClean { resynced_bytes }
-        };
+        let change =
+            if update.dirty { Change::MarkDirty } else { Change::MarkClean { resynced_bytes } };
         state.apply(update.in_sync, change)?;
         let in_slots = state.slots.iter().enumerate().filter_map(|(slot, superblock)| {
             let member = members.get(volume.member_index(update.group, slot))?;
@@ -130,9 +125,8 @@ impl Shared {
     /// Makes an update durable. Returns the slots whose superblock could not be written.
     fn update_metadata(&self, update: &MetadataUpdate) -> SlotSet {
         let Some(metadata) = &self.metadata else { return SlotSet::new() };
-        let trusted = self.volume.is_trusted(update.group);
         let members = self.members();
-        metadata.write(update, trusted, &self.volume, &members).unwrap_or_else(|error| {
+        metadata.write(update, None, &self.volume, &members).unwrap_or_else(|error| {
             tracing::error!("superblocks cannot be updated: {error}");
             update.in_sync
         })

@@ -84,6 +84,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Start a dirty and degraded parity array, whose lost data may come back wrong.
     pub force: bool,
+    /// Make the redundancy of an array that was not stopped cleanly right again, in the background.
+    pub resync: bool,
     /// The machinery of member I/O.
     pub backend: Backend,
     /// Use `O_DIRECT` where the file system has it.
@@ -101,6 +103,7 @@ impl Default for OpenOptions {
         Self {
             read_only: false,
             force: false,
+            resync: true,
             backend: Backend::Automatic,
             direct: true,
             request_count_max: 256,

@@ -205,19 +205,47 @@ impl Queue {
             return Err(Refused { operation, error: Error::Stopped });
         }
         let request = request_of(&operation, tag);
+        let buffer = match operation {
+            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
+            _ => None,
+        };
+        self.begin(request, buffer, user_data);
+        Ok(())
+    }
+
+    /// Makes redundancy right in a range of a group. The completion carries `offset`.
+    pub(crate) fn submit_resync(
+        &mut self,
+        group: usize,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Error> {
+        let full = Error::QueueFull(self.shared.options.request_count_max);
+        let tag = self.free.pop().ok_or(full)?;
+        self.desk.in_flight.store(self.in_flight() as u32, Ordering::SeqCst);
+        let kind = RequestKind::Resync { group: group as u32 };
+        self.begin(Request { tag, kind, offset, len, fua: false }, None, offset);
+        Ok(())
+    }
+
+    /// Hands a request to the engine.
+    fn begin(&mut self, request: Request, buffer: Option<Buffer>, user_data: u64) {
+        let tag = request.tag;
         let ticket =
             Ticket { user_data, kind: Some(request.kind), len: request.len, ..Ticket::default() };
         self.tickets[tag as usize] = ticket;
-        if let Operation::Read { buffer, .. } | Operation::Write { buffer, .. } = operation {
-            self.buffers[tag as usize] = Some(buffer);
-        }
+        self.buffers[tag as usize] = buffer;
         if let Err(rejected) = self.engine.submit(request) {
-            // `admit` has made the same checks; should they ever differ, the request fails.
+            // The same checks were made before; should they ever differ, the request fails.
             tracing::error!("the engine rejected an admitted request: {rejected}");
             let error = RequestError { kind: RequestErrorKind::Io, offset: request.offset };
             self.end(tag, Err(error));
         }
-        Ok(())
+    }
+
+    /// Says whether this is the queue behind `desk`.
+    pub(crate) fn is_at(&self, desk: &Arc<Desk>) -> bool {
+        Arc::ptr_eq(&self.desk, desk)
     }
 
     /// Returns the next completion, and drives the engine when none is ready. Never blocks.

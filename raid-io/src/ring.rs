@@ -29,10 +29,10 @@ use crate::transfer::{Ended, Job, Piece, Step, Transfer};
 
 /// `RWF_DSYNC`: the write is durable when it completes.
 const RWF_DSYNC: i32 = 2;
-/// Entries of the submission queue. A turn with more than that enters the kernel twice.
-const ENTRIES: u32 = 256;
-/// Entries of the completion queue, the most jobs that the kernel holds at once.
-const COMPLETIONS: u32 = 4096;
+/// Entries of the submission and of the completion queue, the best first. A turn with more jobs than
+/// the first enters the kernel twice; the second is the most jobs that the kernel holds at once. The
+/// small pair is for processes that may lock little memory.
+const SIZES: [(u32, u32); 2] = [(256, 4096), (32, 256)];
 
 /// The settings to try, the best first: what each kernel version has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,9 @@ enum Rung {
 impl Rung {
     const ALL: [Self; 4] = [Self::NoArray, Self::Deferred, Self::Cooperative, Self::Plain];
 
-    fn builder(self) -> Builder {
+    fn builder(self, completions: u32) -> Builder {
         let mut builder = IoUring::builder();
-        builder.dontfork().setup_cqsize(COMPLETIONS);
+        builder.dontfork().setup_cqsize(completions);
         if self != Self::Plain {
             builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
         }
@@ -79,6 +79,8 @@ pub(crate) struct Ring {
     free: Vec<u32>,
     waiting: VecDeque<u32>,
     in_kernel: usize,
+    /// Entries of the completion queue.
+    completions: usize,
     ended: Vec<Ended>,
     /// Completions that are being worked off: flight and result.
     read: Vec<(u64, i32)>,
@@ -94,7 +96,7 @@ struct Flight {
 impl Ring {
     /// Says whether this process may use io_uring.
     pub(crate) fn probe() -> io::Result<()> {
-        build(8).map(drop)
+        build().map(drop)
     }
 
     /// Makes a ring for the calling thread. `eventfd` is written when jobs have ended.
@@ -103,7 +105,8 @@ impl Ring {
         slab: Arc<Slab>,
         eventfd: &OwnedFd,
     ) -> io::Result<Self> {
-        let (ring, rung) = build(ENTRIES)?;
+        let (ring, rung) = build()?;
+        let completions = ring.params().cq_entries() as usize;
         let submitter = ring.submitter();
         submitter.register_eventfd(eventfd.as_raw_fd())?;
         let descriptors: Vec<i32> = members
@@ -129,6 +132,7 @@ impl Ring {
             free: Vec::new(),
             waiting: VecDeque::new(),
             in_kernel: 0,
+            completions,
             ended: Vec::new(),
             read: Vec::new(),
             spare: Vec::new(),
@@ -195,7 +199,7 @@ impl Ring {
 
     /// Moves waiting jobs to the submission queue, as far as both queues have room.
     fn queue_waiting(&mut self) {
-        while self.in_kernel < COMPLETIONS as usize {
+        while self.in_kernel < self.completions {
             let Some(index) = self.waiting.pop_front() else { return };
             let Some(entry) = self.entry(index) else { continue };
             // SAFETY: the entry's addresses belong to flight `index`, which stays in the table
@@ -356,13 +360,21 @@ impl Drop for Ring {
 }
 
 /// Builds a ring with the best settings that this kernel takes.
-fn build(entries: u32) -> io::Result<(IoUring, Rung)> {
+fn build() -> io::Result<(IoUring, Rung)> {
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
-    for rung in Rung::ALL {
-        match rung.builder().build(entries) {
-            Ok(ring) => return Ok((ring, rung)),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = error,
-            Err(error) => return Err(error),
+    for (entries, completions) in SIZES {
+        for rung in Rung::ALL {
+            match rung.builder(completions).build(entries) {
+                Ok(ring) => return Ok((ring, rung)),
+                Err(error) => last = error,
+            }
+            match last.raw_os_error() {
+                // Not these flags.
+                Some(libc::EINVAL) => {}
+                // Not this size.
+                Some(libc::ENOMEM) => break,
+                _ => return Err(last),
+            }
         }
     }
     Err(last)

@@ -1,7 +1,7 @@
 //! What all clones and queues of an open array share.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use raid_core::volume::{MetadataUpdate, Volume};
 
 use crate::member::Member;
 use crate::metadata::Metadata;
-use crate::{Error, Limits, OpenOptions};
+use crate::resync::position_of;
+use crate::{Error, Limits, OpenOptions, Queue};
 
 /// How long [`stop`](crate::Array::stop) waits for queues that make no progress.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Counters of queues that are gone.
     retired: Mutex<Requests>,
+    /// The group that a resync walks over, `usize::MAX` for none.
+    resync_group: AtomicUsize,
 }
 
 /// Where one queue can be reached by the others.
@@ -124,6 +127,7 @@ impl Shared {
             desks: RwLock::new([const { None }; QUEUE_COUNT_MAX]),
             stopping: AtomicBool::new(false),
             retired: Mutex::default(),
+            resync_group: AtomicUsize::new(usize::MAX),
         }
     }
 
@@ -155,6 +159,32 @@ impl Shared {
             desk.woken.store(true, Ordering::Release);
             desk.signal();
         }
+    }
+
+    /// Says whether queues other than `own` have requests in flight.
+    pub(crate) fn others_in_flight(&self, own: &Queue) -> bool {
+        let desks = self.desks.read().unwrap_or_else(PoisonError::into_inner);
+        desks
+            .iter()
+            .flatten()
+            .any(|desk| !own.is_at(desk) && desk.in_flight.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Notes which group is being resynced.
+    pub(crate) fn resyncing(&self, group: Option<usize>) {
+        self.resync_group.store(group.unwrap_or(usize::MAX), Ordering::Release);
+    }
+
+    /// Says whether a group is being resynced.
+    pub(crate) fn is_resyncing(&self, group: usize) -> bool {
+        self.resync_group.load(Ordering::Acquire) == group
+    }
+
+    /// Returns how far a group's redundancy is right, as md counts; `None` for everywhere.
+    pub(crate) fn resynced_bytes(&self, group: usize) -> Option<u64> {
+        let volume = &self.volume;
+        let position = || position_of(volume.geometry(group), volume.synced(group));
+        (!volume.is_trusted(group)).then(position)
     }
 
     /// Returns what all queues have completed.
@@ -212,8 +242,23 @@ impl Shared {
                 members[self.volume.member_index(group, slot)].flush()?;
             }
             let Some(metadata) = &self.metadata else { continue };
-            let Some(update) = self.volume.clean_update(group) else { continue };
-            metadata.write(&update, self.volume.is_trusted(group), &self.volume, &members)?;
+            let resynced_bytes = self.resynced_bytes(group);
+            // Clean already, but a resync has got on.
+            let progress = MetadataUpdate {
+                group,
+                epoch: 0,
+                dirty: false,
+                in_sync: self.volume.in_sync(group),
+            };
+            let got_on = !self.volume.is_dirty(group)
+                && !self.volume.is_suspect(group)
+                && metadata.group(group).resynced_bytes != resynced_bytes;
+            let update = self.volume.clean_update(group).or(got_on.then_some(progress));
+            let Some(update) = update else { continue };
+            let failed = metadata.write(&update, resynced_bytes, &self.volume, &members)?;
+            if !failed.is_empty() {
+                return Err(Error::Io { offset: 0 });
+            }
             self.volume.marked_clean(group);
         }
         Ok(())

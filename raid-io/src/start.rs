@@ -8,6 +8,7 @@ use raid_core::volume::{GroupConfig, OuterConfig, Volume, VolumeConfig};
 
 use crate::member::{Device, Member, MemberDevice};
 use crate::metadata::{GroupMetadata, Metadata};
+use crate::resync::group_bytes_of;
 use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::{Array, Backend, Error, Limits, OpenOptions};
@@ -76,6 +77,17 @@ pub(crate) fn start(
         read_only: options.read_only,
         can_unmap: !options.read_only,
     };
+    for (group, superblocks) in superblocks.iter().enumerate() {
+        // An orderly stop has recorded how far a resync came.
+        let Some(position) = superblocks.resynced_bytes.filter(|bytes| *bytes > 0) else {
+            continue;
+        };
+        let bytes = group_bytes_of(volume.geometry(group), position);
+        let unit = volume.resync_unit(group);
+        if !volume.is_trusted(group) {
+            volume.note_synced(group, bytes / unit * unit, volume.suspicion(group));
+        }
+    }
     let metadata = has_metadata.then(|| Metadata::new(superblocks, outer_superblock));
     Ok(Array::over(Shared::new(
         options.clone(),

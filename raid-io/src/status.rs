@@ -1,6 +1,7 @@
 //! An array's state, as values that can be shown and serialised.
 
 use raid_core::counters::Counters;
+use raid_core::geometry::Geometry;
 use raid_core::layout::Layout;
 use raid_core::md::Superblock;
 use serde::{Deserialize, Serialize};
@@ -248,6 +249,7 @@ fn group_status(
     }
     let layout = geometry.layout();
     let degraded = geometry.slot_count() - in_sync.len();
+    let is_resyncing = shared.is_resyncing(group) && !volume.is_trusted(group);
     GroupStatus {
         uuid: metadata.map(|metadata| metadata.newest.array_uuid.to_string()).unwrap_or_default(),
         level: geometry.level().to_string(),
@@ -258,11 +260,18 @@ fn group_status(
         degraded: degraded as u32,
         degraded_max: geometry.max_degraded() as u32,
         in_sync: volume.is_trusted(group),
-        sync_action: "idle".into(),
-        sync_done_bytes: 0,
+        sync_action: if is_resyncing { "resync" } else { "idle" }.into(),
+        sync_done_bytes: component_position(geometry, volume.synced(group)),
         sync_total_bytes: geometry.component_bytes(),
         members: listed,
     }
+}
+
+/// Returns how much of each member lies below a group byte.
+fn component_position(geometry: &Geometry, group_bytes: u64) -> u64 {
+    let (part, whole) = (group_bytes.min(geometry.array_bytes()), geometry.array_bytes().max(1));
+    let bytes = u128::from(geometry.component_bytes()) * u128::from(part) / u128::from(whole);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// Returns everything that is known of an array.

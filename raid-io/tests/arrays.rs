@@ -221,7 +221,9 @@ fn an_array_that_was_not_stopped_is_known_by_it() {
     assert_eq!(array.status().state, "active");
     drop(array);
 
-    let array = Array::open(&members, &OpenOptions::default()).unwrap();
+    let mut plain = OpenOptions::default();
+    plain.resync = false;
+    let array = Array::open(&members, &plain).unwrap();
     assert!(!array.status().was_clean);
     assert!(!array.status().groups[0].in_sync);
     array.write_at(&[8; 100], 64 << 10).unwrap();
@@ -286,6 +288,7 @@ fn create_refuses_and_changes_nothing() {
 
     let mut forced = options;
     forced.force = true;
+    forced.open.resync = false;
     let array = Array::create(&forced, &members).unwrap();
     assert!(!array.status().groups[0].in_sync, "old data is no parity");
     let again = message(Array::create(&forced, &members));
@@ -502,5 +505,81 @@ fn sequential_writes_are_full_stripes() {
     assert_eq!(statistics.full_stripe_writes, len as u64 / (256 << 10));
     assert_eq!((statistics.rmw, statistics.rcw, statistics.member_reads), (0, 0, 0));
     assert_eq!(statistics.written_bytes, len as u64);
+    array.stop().unwrap();
+}
+
+fn wait_for_resync(array: &Array) {
+    let start = std::time::Instant::now();
+    while !array.status().groups.iter().all(|group| group.in_sync) {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", array.status());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Old data on the members: the redundancy is made in the background, beside reads and writes, over
+/// several starts; afterwards each member can be missed.
+#[test]
+fn redundancy_is_made_in_the_background() {
+    for (index, (level, layout, count, groups, lost)) in SHAPES.into_iter().enumerate() {
+        if lost.is_empty() {
+            continue;
+        }
+        println!("{level:?} {layout:?} {count} {groups}");
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let members = paths(folder.path(), count);
+        let mut random = Random(index as u64 + 7);
+        for path in &members {
+            std::fs::write(path, random.bytes(64 << 10).repeat(64)).unwrap();
+        }
+        let mut options = create_options(level, layout, groups);
+        options.force = true;
+        let array = Array::create(&options, &members).unwrap();
+        let mut model = vec![0; array.limits().size_bytes as usize];
+        array.read_at(&mut model, 0).unwrap();
+        churn(&array, &mut model, &mut random, 2);
+        array.stop().unwrap();
+        let array = Array::open(&members, &OpenOptions::default()).unwrap();
+        churn(&array, &mut model, &mut random, 4);
+        wait_for_resync(&array);
+        assert_eq!(array.status().groups[0].sync_action, "idle");
+        array.stop().unwrap();
+        let rest: Vec<PathBuf> = (0..count)
+            .filter(|index| !lost.contains(index))
+            .map(|index| members[index as usize].clone())
+            .collect();
+        let array = Array::open(&rest, &OpenOptions::default()).unwrap();
+        assert!(array.status().was_clean);
+        reads_back(&array, &model);
+        array.stop().unwrap();
+    }
+}
+
+/// How far a resync came is kept by an orderly stop; a second start goes on, and ends clean.
+#[test]
+fn a_resync_goes_on_after_a_stop() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let members = paths(folder.path(), 3);
+    for path in &members {
+        std::fs::write(path, vec![5; 64 << 20]).unwrap();
+    }
+    let mut options = create_options(Level::Raid5, None, 1);
+    options.force = true;
+    let array = Array::create(&options, &members).unwrap();
+    let mut seen = 0;
+    while seen == 0 {
+        seen = array.status().groups[0].sync_done_bytes;
+    }
+    array.stop().unwrap();
+    let mut plain = OpenOptions::default();
+    plain.resync = false;
+    let array = Array::open(&members, &plain).unwrap();
+    let group = array.status().groups[0].clone();
+    assert!(group.sync_done_bytes >= seen, "{} < {seen}", group.sync_done_bytes);
+    array.stop().unwrap();
+    let array = Array::open(&members, &OpenOptions::default()).unwrap();
+    wait_for_resync(&array);
+    array.stop().unwrap();
+    let array = Array::open(&members[1..], &OpenOptions::default()).unwrap();
+    assert!(array.status().was_clean);
     array.stop().unwrap();
 }
