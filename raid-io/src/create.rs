@@ -41,15 +41,35 @@ pub(crate) fn create(options: &CreateOptions, paths: &[PathBuf]) -> Result<Array
     let slots = paths.len();
     let plans = plan_groups(options, layout, &candidates, slots, count)?;
     let outer = if count > 1 { Some(plan_outer(options, layout, &plans)?) } else { None };
+    let before = remember(&candidates)?;
     let made = make_files(&mut candidates, options.open.direct)?;
     let result = write_and_start(options, &candidates, slots, &plans, outer.as_ref());
     if result.is_err() {
+        // As far as that is still possible, members that were there look as before.
+        for (member, offset, bytes) in before {
+            let _ = member.write_range(offset, &bytes);
+        }
         // They were made above and hold nothing but what was written above.
         for path in made {
             let _ = std::fs::remove_file(path);
         }
     }
     result
+}
+
+/// Keeps what superblocks will be written over, for an array that cannot be made after all: no room
+/// is found out only by writing.
+fn remember(candidates: &[Candidate]) -> Result<Vec<(Member, u64, Vec<u8>)>, Error> {
+    let mut before = Vec::new();
+    for candidate in candidates {
+        let Some(member) = &candidate.member else { continue };
+        let superblock = Minor::V1_2.super_offset_bytes(candidate.size);
+        for offset in superblock.into_iter().chain(candidate.stale.iter().copied()) {
+            let len = candidate.size.saturating_sub(offset).min(4096);
+            before.push((member.clone(), offset, member.read_range(offset, len as usize)?));
+        }
+    }
+    Ok(before)
 }
 
 /// Opens and examines every member that exists.

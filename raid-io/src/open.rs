@@ -33,7 +33,21 @@ pub(crate) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Array, Er
     let access = if options.read_only { Access::ReadOnly } else { Access::Exclusive };
     let members = open_members(paths, access, options.direct)?;
     let loaded = members.into_iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    check_superblocks(&loaded, options)?;
     start_loaded(&loaded, options)
+}
+
+/// Refuses members that were named but cannot be used: a typing error or a damaged superblock must
+/// not make the array degraded behind its owner's back. Leaving one out is done by not naming it.
+fn check_superblocks(loaded: &[Loaded], options: &OpenOptions) -> Result<(), Error> {
+    let broken = loaded.iter().find_map(|one| Some((one, one.superblock.as_ref().err()?)));
+    match broken {
+        Some((one, error)) if !options.force => Err(Error::UnsuitableMember {
+            path: one.member.name().to_owned(),
+            reason: error.to_string(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Opens members, each once.
@@ -116,7 +130,15 @@ pub(crate) fn start_loaded(loaded: &[Loaded], options: &OpenOptions) -> Result<A
     }
     let mut groups = Vec::new();
     for array in &arrays {
-        groups.push(decide_group(loaded, &candidates, &array.members, options)?);
+        let group = decide_group(loaded, &candidates, &array.members, options);
+        groups.push(group.map_err(|error| match error {
+            Error::Assemble(reason) => Error::Assemble(format!(
+                "the members are of {} arrays; array {}: {reason}",
+                arrays.len(),
+                array.array_uuid
+            )),
+            other => other,
+        })?);
     }
     start_nested(groups, options)
 }
