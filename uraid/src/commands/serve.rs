@@ -210,13 +210,17 @@ fn hints(listeners: &Listeners, control: &Path) -> String {
         true => String::new(),
         false => format!(" --control {}", control.display()),
     };
+    // As it was called, so that the lines can be copied.
+    let command = std::env::args().next().unwrap_or_else(|| "uraid".to_owned());
     format!(
         "\nIn another terminal, in this folder:\n  \
          nbdinfo '{uri}'\n  \
          nbdcopy some-file '{uri}'\n  \
-         uraid status{control}\n  \
-         uraid detail {FOLDER}/member*.img     (after the stop)\n  \
-         uraid stop{control}\n"
+         {command} status{control}\n  \
+         {command} detail{}\n  \
+         {command} stop{control}\n  \
+         {command} cat --length 1M {FOLDER}/member*.img | hexdump -C | head     (after the stop)\n",
+        if control.is_empty() { " --control uraid-data/control.sock" } else { &control }
     )
 }
 

@@ -92,7 +92,12 @@ fn state(text: &mut String, status: &Status) {
 
 /// `clean, degraded, recovering`
 pub(crate) fn state_words(status: &Status) -> String {
-    let mut words = vec![if status.state.is_empty() { "clean" } else { &status.state }];
+    // As mdadm says it: read-only is how an array was opened, not a state of its data.
+    let mut words = vec![match status.state.as_str() {
+        "readonly" | "" if status.was_clean => "clean",
+        "readonly" | "" => "active",
+        other => other,
+    }];
     match exit_code(status) {
         2 if status.state != "failed" => words.push("FAILED"),
         1 => words.push("degraded"),

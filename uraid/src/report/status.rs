@@ -14,7 +14,8 @@ pub(crate) fn render(status: &Status) -> String {
     let _ = writeln!(text, "array:   {name} ({}{})", status.level, shape(status));
     let bytes = status.size_bytes;
     let _ = writeln!(text, "size:    {bytes} bytes{}", size::human(bytes));
-    let _ = writeln!(text, "state:   {}", state_words(status));
+    let access = if status.read_only { ", read-only" } else { "" };
+    let _ = writeln!(text, "state:   {}{access}", state_words(status));
     if let Some((trouble, action)) = advice(status) {
         let _ = writeln!(text, "status:  {trouble}\naction:  {action}");
     }
