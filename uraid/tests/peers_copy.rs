@@ -56,25 +56,24 @@ fn check_stopped(members: &[PathBuf], right: &[u8], what: &str) {
     assert_eq!(raw.mismatches(), [], "{what}");
 }
 
-/// Writes and reads the array through one server run, then judges the stopped members.
+/// Writes and reads the array through `server`, stops it, and judges the stopped members.
 fn write_and_check(
+    server: Server,
     folder: &Path,
     members: &[PathBuf],
-    seed: u64,
-    len: usize,
+    (path, content): (PathBuf, Vec<u8>),
     what: &str,
 ) -> Vec<u8> {
-    let (path, content) = image(folder, "in.img", seed, len);
-    let server = Server::start(folder, members);
     copy_in(&server, &path);
-    assert_same(&copy_out(&server, folder)[..content.len()], &content, &format!("{what}: nbdcopy"));
+    let out = copy_out(&server, folder);
+    assert_same(&out[..content.len()], &content, &format!("{what}: nbdcopy"));
     server.stop();
     check_stopped(members, &content, what);
     content
 }
 
 fn degraded(shape: &Shape, members: &[PathBuf], content: &[u8], chunk: &str) {
-    for (index, lost) in shape.tolerated().iter().enumerate() {
+    for (lost, seed) in shape.tolerated().iter().zip(1000..) {
         let what = format!("{shape:?}, chunk {chunk}, without {lost:?}");
         let folder = scratch();
         let kept = members.iter().enumerate().filter(|(slot, _)| !lost.contains(slot));
@@ -84,8 +83,8 @@ fn degraded(shape: &Shape, members: &[PathBuf], content: &[u8], chunk: &str) {
         let server = Server::start(folder.path(), &kept);
         let out = copy_out(&server, folder.path());
         assert_same(&out[..content.len()], content, &format!("{what}: degraded read"));
-        server.stop();
-        write_and_check(folder.path(), &kept, 1000 + index as u64, out.len(), &what);
+        let image = image(folder.path(), "in.img", seed, out.len());
+        write_and_check(server, folder.path(), &kept, image, &what);
     }
 }
 
@@ -99,7 +98,9 @@ fn matrix(shapes: &[Shape]) {
             let folder = scratch();
             let members = shape.create(folder.path(), chunk, member_bytes(chunk_bytes));
             let len = array_bytes(&members);
-            let content = write_and_check(folder.path(), &members, chunk_bytes, len, &what);
+            let server = Server::start(folder.path(), &members);
+            let image = image(folder.path(), "in.img", chunk_bytes, len);
+            let content = write_and_check(server, folder.path(), &members, image, &what);
             // After a stop and a start.
             let server = Server::start(folder.path(), &members);
             let out = copy_out(&server, folder.path());
