@@ -22,7 +22,7 @@ pub struct Limits {
     pub rotational: bool,
     /// Every write is refused.
     pub read_only: bool,
-    /// [`Operation::Discard`](crate::Operation::Discard) gives room back to the members.
+    /// [`Operation::Discard`] gives room back to the members.
     pub can_unmap: bool,
 }
 

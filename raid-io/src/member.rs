@@ -1,6 +1,6 @@
 //! What a member device is to the engine, whoever made it.
 //!
-//! Files and block devices are [`MemberFile`](crate::file::MemberFile); they have a descriptor that
+//! Files and block devices are [`MemberFile`]; they have a descriptor that
 //! a ring can use. Everything else implements [`MemberDevice`]: memory, and devices that users and
 //! tests bring along (fault wrappers, network devices).
 
