@@ -19,11 +19,18 @@
 //! kernel made.
 
 pub mod assemble;
+pub mod bad_blocks;
+pub mod bitmap;
+mod bits;
+mod crc;
 pub mod create;
 #[doc(hidden)]
 pub mod fuzz;
 mod id;
+pub mod journal;
+pub mod ppl;
 mod redundancy;
+pub mod regions;
 pub mod signature;
 pub mod superblock;
 pub mod update;

@@ -453,6 +453,12 @@ impl Superblock {
         start..start.saturating_add(self.data_size_sectors.saturating_mul(SECTOR_BYTES))
     }
 
+    /// The array's identity as its superblock stores it, which bitmap, PPL and journal refer to.
+    #[must_use]
+    pub fn array_uuid_bytes(&self) -> [u8; 16] {
+        self.array_uuid.0
+    }
+
     /// Where the superblock area starts, in bytes.
     #[must_use]
     pub fn super_offset_bytes(&self) -> u64 {

@@ -46,6 +46,13 @@ pub enum Change {
         /// Bytes of its data area that are filled.
         recovered_bytes: Option<u64>,
     },
+    /// The log of a journal goes on somewhere else: see [`crate::md::journal::Replay::next_position`].
+    JournalTail {
+        /// The journal's number.
+        dev_number: u32,
+        /// Position of the first meta block in its ring.
+        position_sectors: u64,
+    },
 }
 
 /// Why an update cannot be made. Nothing has been changed then.
@@ -120,13 +127,18 @@ fn apply_common(next: &mut Superblock, change: Change) -> Result<(), SuperblockE
         }
         Change::Fail { dev_number } => next.set_role(dev_number, Role::Faulty)?,
         Change::SetRole { dev_number, role } => next.set_role(dev_number, role)?,
-        Change::Recovered { .. } => {}
+        Change::Recovered { .. } | Change::JournalTail { .. } => {}
     }
     Ok(())
 }
 
 /// The part of a change that only the member's own superblock records.
 fn apply_own(superblock: &mut Superblock, change: Change) {
+    if let Change::JournalTail { dev_number, position_sectors } = change
+        && superblock.dev_number == dev_number
+    {
+        superblock.recovery_offset_sectors = position_sectors;
+    }
     let Change::Recovered { dev_number, recovered_bytes } = change else { return };
     if superblock.dev_number != dev_number {
         return;

@@ -1,5 +1,7 @@
 //! The rules for the values of a superblock, and for its areas against each other and the member.
 
+use core::ops::Range;
+
 use super::raw::HEAD_BYTES;
 use super::{ALL_SECTORS, AREA_BYTES, Features, LogArea, Role, SLOT_COUNT_MAX};
 use super::{Superblock, SuperblockError};
@@ -303,6 +305,22 @@ impl Superblock {
         let whole = Area { size: AREA_BYTES as u64 / SECTOR_BYTES, ..superblock };
         let shared = others.iter().find(|other| other.overlaps(&whole));
         shared.map(|other| WriteObstacle::Shared { area: other.name })
+    }
+
+    /// The bytes of a member that its bitmap may take: from where the superblock says to whatever comes
+    /// next, or to the end of the member. `None` without a bitmap.
+    #[must_use]
+    pub fn bitmap_room(&self, member_bytes: u64) -> Option<Range<u64>> {
+        let start =
+            i128::from(self.super_offset_sectors) + i128::from(self.bitmap()?.offset_sectors);
+        let others = areas(self).into_iter().filter(|area| area.size > 0 && area.start > start);
+        let end = others
+            .map(|area| area.start)
+            .min()
+            .unwrap_or(i128::MAX)
+            .min(i128::from(member_bytes / SECTOR_BYTES));
+        let bytes = |sectors: i128| u64::try_from(sectors).ok()?.checked_mul(SECTOR_BYTES);
+        Some(bytes(start)?..bytes(end)?)
     }
 
     /// Checks a superblock that was made here by the same rules as one that was read.
