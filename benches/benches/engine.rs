@@ -78,6 +78,7 @@ impl Engine {
             data_offsets: vec![1 << 20; slots],
             trust: Trust::InSync,
             dirty: true,
+            intent: None,
         };
         let config =
             VolumeConfig { groups: vec![group], outer: None, block_bytes: 512, read_only: false };

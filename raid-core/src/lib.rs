@@ -12,6 +12,7 @@ extern crate std;
 
 pub mod counters;
 pub mod geometry;
+pub mod intent;
 pub mod layout;
 mod lock;
 pub mod md;

@@ -300,22 +300,12 @@ impl Queue {
 
     /// Superblocks that this queue must make durable, if any; answer with [`Queue::handle_metadata`].
     pub fn poll_metadata(&mut self) -> Option<MetadataUpdate> {
-        if self.volume.read_only {
-            return None;
-        }
-        let groups = self.volume.groups.iter().enumerate();
-        let mut updates = groups.filter_map(|(index, group)| group.claim_metadata(index));
-        updates.next()
+        self.volume.poll_metadata()
     }
 
     /// Takes the result of a metadata update: the slots whose superblock could not be made durable.
     pub fn handle_metadata(&mut self, update: &MetadataUpdate, failed: &SlotSet) {
-        self.volume.groups[update.group].metadata_done(update, failed);
-        let others = self.volume.registered() & !(1 << self.id);
-        for queue in (0..32).filter(|queue| others & 1 << queue != 0) {
-            self.volume.post(queue, MESSAGE_METADATA);
-        }
-        self.wakeups |= others;
+        self.wakeups |= self.volume.handle_metadata(update, failed) & !(1 << self.id);
         self.retry_metadata();
         self.settle();
     }
@@ -371,6 +361,7 @@ impl Drop for Queue {
         for id in 0..self.parts.len() as PartId {
             if self.parts[id as usize].stage == Stage::Locked {
                 self.release_lock(id);
+                self.end_write(id);
             }
         }
         while let Some(message) = self.volume.receive(self.id) {

@@ -14,6 +14,7 @@
 
 use crate::counters::{Counters, MemberCounters, QueueCounters};
 use crate::geometry::{Geometry, Level};
+use crate::intent::{Intent, IntentConfig, IntentImage};
 use crate::lock::{LockTable, QUEUE_COUNT_MAX};
 use crate::plan::Trust;
 use crate::slots::SlotSet;
@@ -21,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crossbeam_queue::SegQueue;
+use crossbeam_utils::CachePadded;
 
 /// Greatest height in bytes of a lock unit: 512 KiB, md's default chunk. Taller chunks are locked in slices,
 /// which bounds the scratch memory of one part.
@@ -53,6 +55,9 @@ pub struct GroupConfig {
     pub trust: Trust,
     /// True if the superblocks already say that writes may be under way.
     pub dirty: bool,
+    /// The write-intent bitmap, if the array keeps one. With [`Trust::Unsynced`] its set bits are what is not to be believed, and
+    /// all else is.
+    pub intent: Option<IntentConfig>,
 }
 
 /// The stripes over the groups of a RAID 50 or 60: a RAID 0 whose members are the groups.
@@ -109,6 +114,16 @@ pub enum VolumeError {
         /// Slots in all.
         slots: usize,
     },
+    /// The write-intent bitmap does not fit the group.
+    #[error("bitmap granule of {granule} bytes with {words} words where {needed} are needed")]
+    Bitmap {
+        /// Bytes that one bit stands for.
+        granule: u64,
+        /// Words given.
+        words: usize,
+        /// Words needed.
+        needed: u64,
+    },
     /// A member's data does not start on a block border.
     #[error("data offset {offset} is not a multiple of the block size {block_bytes}")]
     Unaligned {
@@ -127,13 +142,17 @@ pub enum VolumeError {
     },
 }
 
-/// Superblocks that must become durable before writes go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Superblocks and bitmap words that must become durable before writes go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataUpdate {
     /// The group concerned.
     pub group: usize,
     /// The epoch that becomes durable with it; give it back to `handle_metadata`.
     pub epoch: u64,
+    /// The superblocks are to be written; false if only the bitmap is.
+    pub superblocks: bool,
+    /// What the members' write-intent bitmaps must say, if that changed. It is durable no later than the superblocks.
+    pub intent: Option<IntentImage>,
     /// Mark the array dirty (writes may be under way) or clean.
     pub dirty: bool,
     /// Slots in sync; all others are recorded as faulty. Their members' superblocks are written.
@@ -151,6 +170,7 @@ pub(crate) struct Group {
     pub(crate) slice_bytes: u32,
     /// True if the level keeps anything redundant, so that dirty marks mean something.
     pub(crate) redundant: bool,
+    pub(crate) intent: Option<Intent>,
     in_sync: [AtomicU64; 4],
     /// False while every slot is in sync.
     degraded: AtomicBool,
@@ -169,6 +189,9 @@ pub(crate) struct Group {
     writing_metadata: AtomicBool,
     /// The superblocks cannot be written any more: modifying requests fail.
     stopped: AtomicBool,
+    /// The bitmap's current period, and for each queue its writes under way that began in even and odd ones.
+    period: AtomicU64,
+    writes: Box<[CachePadded<[AtomicU64; 2]>]>,
 }
 
 /// What a write must wait for.
@@ -320,7 +343,7 @@ impl Volume {
         }
         // A write may have failed between the two steps: then its word stands.
         if state.suspicion.load(Ordering::Acquire) != suspicion {
-            state.mark_suspect();
+            state.mark_suspect(None);
             return false;
         }
         true
@@ -356,7 +379,105 @@ impl Volume {
             return None;
         }
         let epoch = state.needed.load(Ordering::Acquire);
-        Some(MetadataUpdate { group, epoch, dirty: false, in_sync: state.in_sync() })
+        let in_sync = state.in_sync();
+        // Nothing is under way: what is not distrusted is in sync.
+        let intent = state.intent.as_ref().and_then(|intent| {
+            if !state.is_degraded() {
+                intent.age();
+                intent.age();
+            }
+            intent.image()
+        });
+        Some(MetadataUpdate { group, epoch, superblocks: true, intent, dirty: false, in_sync })
+    }
+
+    /// Ends a period of the write-intent bitmap: regions that saw no write in a whole period are taken back, lazily, and never
+    /// while the group is degraded (what is set then tells a returning member what it missed). Call it every few seconds from
+    /// one thread. False if writes from before the last period are still under way, or nothing is kept.
+    ///
+    /// What is to be written then comes from [`Volume::poll_metadata`] or any queue's `poll_metadata`.
+    pub fn age_intent(&self, group: usize) -> bool {
+        let state = &self.groups[group];
+        let Some(intent) = state.intent.as_ref().filter(|_| !state.is_degraded()) else {
+            return false;
+        };
+        let period = state.period.load(Ordering::SeqCst);
+        let before = (period + 1) as usize % 2;
+        if state.writes.iter().any(|counts| counts[before].load(Ordering::SeqCst) > 0) {
+            return false;
+        }
+        // In this order: a write that begins in between touches its bits after they were read, in the old period.
+        intent.age();
+        state.period.store(period + 1, Ordering::SeqCst);
+        true
+    }
+
+    /// Bits of a group's write-intent bitmap: `(set, of these not to be believed)`; `None` without a bitmap.
+    pub fn intent_counts(&self, group: usize) -> Option<(u64, u64)> {
+        let intent = self.groups[group].intent.as_ref()?;
+        Some((intent.dirty_count(), intent.unsynced_count()))
+    }
+
+    /// The next run of a group's addresses at or after `from` that a resync is due for, by the bitmap or by position, in whole
+    /// units: `(first, end)` in group bytes.
+    pub fn next_unsynced(&self, group: usize, from: u64) -> Option<(u64, u64)> {
+        let state = &self.groups[group];
+        let (size, unit) = (state.geometry.array_bytes(), state.lock_unit());
+        let synced = state.synced.load(Ordering::Acquire);
+        if synced < size {
+            let first = from.max(synced / unit * unit);
+            return (first < size).then_some((first, size));
+        }
+        let intent = state.intent.as_ref()?;
+        let (start, _) = state.intent_span(from / unit);
+        let (span, per_unit) = if state.geometry.parity_count() > 0 {
+            (
+                state.geometry.stripe_count() * state.geometry.chunk_bytes(),
+                state.geometry.chunk_bytes(),
+            )
+        } else {
+            (size, MAPPED_UNIT_BYTES)
+        };
+        let (first, end) = intent.next_unsynced(start, span)?;
+        Some(((first / per_unit * unit).max(from), (end.div_ceil(per_unit) * unit).min(size)))
+    }
+
+    /// Notes that a resync went over the group bytes from `start` to `end`, whole units: the bitmap's regions wholly within are
+    /// believed again. `suspicion` as for [`Volume::note_synced`].
+    pub fn note_region_synced(&self, group: usize, start: u64, end: u64, suspicion: u64) -> bool {
+        let state = &self.groups[group];
+        let Some(intent) = &state.intent else { return true };
+        if state.suspicion.load(Ordering::Acquire) != suspicion {
+            return false;
+        }
+        let (size, unit) = (state.geometry.array_bytes(), state.lock_unit());
+        let last = if end >= size { u64::MAX } else { state.intent_span(end / unit).0 };
+        intent.synced(state.intent_span(start / unit).0, last);
+        if intent.unsynced_count() == 0 && state.synced.load(Ordering::Acquire) >= size {
+            state.suspect.store(false, Ordering::Release);
+        }
+        true
+    }
+
+    /// Superblocks or bitmap words that must become durable, for a thread without a queue; answer with
+    /// [`Volume::handle_metadata`].
+    pub fn poll_metadata(&self) -> Option<MetadataUpdate> {
+        if self.read_only {
+            return None;
+        }
+        let mut groups = self.groups.iter().enumerate();
+        groups.find_map(|(index, group)| group.claim_metadata(index))
+    }
+
+    /// Takes the result of an update: the slots on which it could not be made durable. Returns the queues that must be woken, one
+    /// bit each.
+    pub fn handle_metadata(&self, update: &MetadataUpdate, failed: &SlotSet) -> u32 {
+        self.groups[update.group].metadata_done(update, failed);
+        let queues = self.registered();
+        for queue in (0..32).filter(|queue| queues & 1 << queue != 0) {
+            self.post(queue, MESSAGE_METADATA);
+        }
+        queues
     }
 
     /// Notes that the superblocks of a group are durably clean.
@@ -424,6 +545,20 @@ impl Volume {
     }
 }
 
+fn check_intent(geometry: &Geometry, intent: Option<&IntentConfig>) -> Result<(), VolumeError> {
+    let Some(intent) = intent else { return Ok(()) };
+    let granule = intent.granule_bytes;
+    let bytes = match geometry.parity_count() {
+        0 => geometry.array_bytes(),
+        _ => geometry.stripe_count() * geometry.chunk_bytes(),
+    };
+    let needed = bytes.div_ceil(granule.max(1)).div_ceil(64);
+    if !granule.is_power_of_two() || granule < 4096 || needed != intent.words.len() as u64 {
+        return Err(VolumeError::Bitmap { granule, words: intent.words.len(), needed });
+    }
+    Ok(())
+}
+
 fn check_outer(outer: &OuterConfig, groups: &[Group]) -> Result<(), VolumeError> {
     let slots = groups.len();
     if outer.data_offsets.len() != slots {
@@ -447,11 +582,12 @@ impl Group {
         member_base: usize,
         block_bytes: u32,
     ) -> Result<Self, VolumeError> {
-        let GroupConfig { geometry, data_offsets, in_sync, trust, dirty } = config;
+        let GroupConfig { geometry, data_offsets, in_sync, trust, dirty, intent } = config;
         let slots = geometry.slot_count();
         if data_offsets.len() != slots {
             return Err(VolumeError::DataOffsets { got: data_offsets.len(), slots });
         }
+        check_intent(&geometry, intent.as_ref())?;
         let unaligned = data_offsets.iter().find(|&&start| start % u64::from(block_bytes) != 0);
         if let Some(&offset) = unaligned {
             return Err(VolumeError::Unaligned { offset, block_bytes });
@@ -472,7 +608,12 @@ impl Group {
             redundant,
             in_sync: in_sync.words().map(AtomicU64::new),
             degraded: AtomicBool::new(!missing.is_empty()),
-            synced: AtomicU64::new(if trust == Trust::InSync { u64::MAX } else { 0 }),
+            // With a bitmap distrust is a matter of its bits.
+            synced: AtomicU64::new(match (trust, &intent) {
+                (Trust::Unsynced, None) => 0,
+                (Trust::Unsynced, Some(_)) | (Trust::InSync, _) => u64::MAX,
+            }),
+            intent: intent.map(|intent| Intent::new(&intent, trust == Trust::Unsynced)),
             suspect: AtomicBool::new(false),
             suspicion: AtomicU64::new(0),
             dirty_wanted: AtomicBool::new(dirty),
@@ -482,6 +623,8 @@ impl Group {
             changing: AtomicBool::new(false),
             writing_metadata: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            period: AtomicU64::new(0),
+            writes: (0..QUEUE_COUNT_MAX).map(|_| CachePadded::default()).collect(),
             geometry,
         })
     }
@@ -494,14 +637,35 @@ impl Group {
         self.degraded.load(Ordering::Acquire)
     }
 
-    /// Whether redundancy may be believed below the group byte `end`.
-    pub(crate) fn trust_below(&self, end: u64) -> Trust {
-        if end <= self.synced.load(Ordering::Acquire) { Trust::InSync } else { Trust::Unsynced }
+    /// Whether redundancy may be believed in a lock unit.
+    pub(crate) fn trust_unit(&self, unit: u64) -> Trust {
+        let end = (unit + 1).saturating_mul(self.lock_unit()).min(self.geometry.array_bytes());
+        let distrusted = || {
+            let (start, len) = self.intent_span(unit);
+            self.intent.as_ref().is_some_and(|intent| intent.is_unsynced(start, len))
+        };
+        if end > self.synced.load(Ordering::Acquire) || distrusted() {
+            return Trust::Unsynced;
+        }
+        Trust::InSync
     }
 
     /// Whether redundancy may be believed everywhere.
     fn trust(&self) -> Trust {
-        self.trust_below(self.geometry.array_bytes())
+        let all = self.geometry.array_bytes() <= self.synced.load(Ordering::Acquire);
+        let distrusted = self.intent.as_ref().is_some_and(|intent| intent.unsynced_count() > 0);
+        if all && !distrusted { Trust::InSync } else { Trust::Unsynced }
+    }
+
+    /// Bitmap addresses of a lock unit: `(first, length)`.
+    pub(crate) fn intent_span(&self, unit: u64) -> (u64, u64) {
+        if self.geometry.parity_count() > 0 {
+            let chunk = self.geometry.chunk_bytes();
+            (unit * chunk, chunk)
+        } else {
+            let start = unit * MAPPED_UNIT_BYTES;
+            (start, MAPPED_UNIT_BYTES.min(self.geometry.array_bytes() - start))
+        }
     }
 
     /// Group bytes that are locked together, and so resynced together.
@@ -513,14 +677,29 @@ impl Group {
         }
     }
 
-    /// Notes that a failed write may have left a stripe inconsistent. While nothing is missing parity is not
-    /// believed any more, so that later writes compute it anew; a degraded group has no such choice.
-    pub(crate) fn mark_suspect(&self) {
+    /// Notes that a failed write may have left a unit inconsistent. While nothing is missing its redundancy is not
+    /// believed any more, so that later writes compute it anew; a degraded group has no such choice. Without a bitmap
+    /// to say where, that is the whole group.
+    pub(crate) fn mark_suspect(&self, unit: Option<u64>) {
         self.suspicion.fetch_add(1, Ordering::AcqRel);
         self.suspect.store(true, Ordering::Release);
-        if self.redundant && !self.is_degraded() {
-            self.synced.store(0, Ordering::Release);
+        if !self.redundant || self.is_degraded() {
+            return;
         }
+        match (&self.intent, unit) {
+            (Some(intent), Some(unit)) => {
+                let (start, len) = self.intent_span(unit);
+                intent.distrust(start, len);
+            }
+            _ => self.synced.store(0, Ordering::Release),
+        }
+    }
+
+    /// Asks whether a write to a unit may be sent as far as the write-intent bitmap goes.
+    pub(crate) fn intent_gate(&self, unit: u64) -> WriteGate {
+        let Some(intent) = &self.intent else { return WriteGate::Open };
+        let (start, len) = self.intent_span(unit);
+        if intent.enter(start, len) { WriteGate::Open } else { WriteGate::Wait }
     }
 
     /// Asks whether a write may be sent now.
@@ -553,6 +732,25 @@ impl Group {
         }
     }
 
+    /// Counts a write that begins now; returns its period for [`Group::end_write`].
+    pub(crate) fn begin_write(&self, queue: usize) -> u8 {
+        loop {
+            let period = self.period.load(Ordering::SeqCst);
+            let parity = (period % 2) as u8;
+            self.writes[queue][usize::from(parity)].fetch_add(1, Ordering::SeqCst);
+            if self.period.load(Ordering::SeqCst) == period {
+                return parity;
+            }
+            self.end_write(queue, parity);
+        }
+    }
+
+    /// Counts a write that has ended.
+    pub(crate) fn end_write(&self, queue: usize, period: u8) {
+        let before = self.writes[queue][usize::from(period)].fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "no write of this period is under way");
+    }
+
     /// Declares a slot faulty if the rest can bear it; true if it is out of sync afterwards.
     pub(crate) fn fail(&self, slot: usize) -> bool {
         while self.changing.swap(true, Ordering::AcqRel) {
@@ -576,8 +774,11 @@ impl Group {
 
     /// Claims the duty to write this group's superblocks, if something must become durable.
     pub(crate) fn claim_metadata(&self, group: usize) -> Option<MetadataUpdate> {
-        let due = self.durable.load(Ordering::Acquire) < self.needed.load(Ordering::Acquire);
-        if !due || self.stopped.load(Ordering::Acquire) {
+        let superblocks_due =
+            || self.durable.load(Ordering::Acquire) < self.needed.load(Ordering::Acquire);
+        let bits_due =
+            || self.intent.as_ref().is_some_and(|intent| intent.due.load(Ordering::SeqCst));
+        if !(superblocks_due() || bits_due()) || self.stopped.load(Ordering::Acquire) {
             return None;
         }
         if self.writing_metadata.swap(true, Ordering::AcqRel) {
@@ -585,12 +786,15 @@ impl Group {
         }
         // Read again under the claim: another queue may just have finished.
         let epoch = self.needed.load(Ordering::Acquire);
-        if self.durable.load(Ordering::Acquire) >= epoch {
+        let superblocks = self.durable.load(Ordering::Acquire) < epoch;
+        let intent = self.intent.as_ref().and_then(Intent::image);
+        if !superblocks && intent.is_none() {
             self.writing_metadata.store(false, Ordering::Release);
             return None;
         }
         let dirty = self.dirty_wanted.load(Ordering::Acquire);
-        Some(MetadataUpdate { group, epoch, dirty, in_sync: self.in_sync() })
+        let in_sync = self.in_sync();
+        Some(MetadataUpdate { group, epoch, superblocks, intent, dirty, in_sync })
     }
 
     /// Ends a claimed update. `failed` are slots whose superblock could not be written.
@@ -602,10 +806,18 @@ impl Group {
         if !all_recorded {
             self.stopped.store(true, Ordering::Release);
         } else if failed.is_empty() {
-            self.durable.fetch_max(update.epoch, Ordering::AcqRel);
-            if update.dirty {
-                self.dirty_durable.store(true, Ordering::Release);
+            if let (Some(intent), Some(image)) = (&self.intent, &update.intent) {
+                intent.made_durable(image);
             }
+            if update.superblocks {
+                self.durable.fetch_max(update.epoch, Ordering::AcqRel);
+                if update.dirty {
+                    self.dirty_durable.store(true, Ordering::Release);
+                }
+            }
+        } else if let (Some(intent), Some(_)) = (&self.intent, &update.intent) {
+            // Once more, to those that are left.
+            intent.due.store(true, Ordering::SeqCst);
         }
         self.writing_metadata.store(false, Ordering::Release);
     }

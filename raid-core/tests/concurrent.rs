@@ -413,3 +413,65 @@ fn unwritable_metadata_stops_writes() {
     assert!(completion.result.is_ok() && bytes == [0; 4096], "reads go on");
     assert!(rig.write(0, &[1; 512]).result.is_err());
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
+
+    /// With a bitmap: every write finds its bit on the members first (the rig checks), bits go again when writes have ended, and
+    /// after a crash at any point a resync of the set bits alone makes all redundancy right.
+    #[test]
+    fn the_bitmap_covers_every_write(seed in any::<u64>(), shape in 1usize..23, queues in 1usize..4) {
+        let mut random = Random::new(seed);
+        let (_, geometry) = &shapes()[shape];
+        let granule = 4096 << random.below(3);
+        let options = RigOptions { queues, granule: Some(granule), ..RigOptions::default() };
+        let mut world = World::new(Rig::new(geometry, blank(geometry), options));
+        for _ in 0..1500 {
+            if world.flying.len() < 12 && random.below(3) == 0 {
+                world.submit(&mut random);
+            }
+            world.rig.drive();
+            world.collect(false);
+            if !world.rig.pending.is_empty() && random.below(4) != 0 {
+                let index = random.below(world.rig.pending.len() as u64) as usize;
+                world.rig.answer(index);
+            }
+            if random.below(40) == 0 {
+                world.rig.volume.age_intent(0);
+            }
+        }
+        // The crash: what was answered is on the members, the rest is not.
+        let (_, words) = world.rig.bitmap.clone().expect("a bitmap");
+        let members = world.rig.members.clone();
+        let registers = std::mem::take(&mut world.registers);
+        drop(world);
+
+        let after = RigOptions { trust: Trust::Unsynced, ..options };
+        let mut rig = Rig::new(geometry, members, after);
+        rig.reload_bitmap(geometry, words, after);
+        let suspicion = rig.volume.suspicion(0);
+        let mut from = 0;
+        while let Some((start, end)) = rig.volume.next_unsynced(0, from) {
+            let kind = RequestKind::Resync { group: 0 };
+            let (completion, _) = rig.request(kind, start, end - start, Vec::new());
+            prop_assert!(completion.result.is_ok());
+            prop_assert!(rig.volume.note_region_synced(0, start, end, suspicion));
+            from = end;
+        }
+        check_redundancy(geometry, &rig.members, &geometry.slots());
+        prop_assert!(rig.volume.is_trusted(0));
+        let (completion, bytes) = rig.read(0, geometry.array_bytes());
+        prop_assert!(completion.result.is_ok());
+        for (block, register) in bytes.chunks(BLOCK).zip(&registers) {
+            let value = u64::from_le_bytes(block[..8].try_into().expect("eight bytes"));
+            prop_assert!(register.may_return(value, u64::MAX));
+        }
+        // Quiet periods take every bit back.
+        for _ in 0..3 {
+            prop_assert!(rig.volume.age_intent(0));
+            rig.drive();
+        }
+        prop_assert_eq!(rig.volume.intent_counts(0), Some((0, 0)));
+        prop_assert!(rig.bitmap.expect("a bitmap").1.iter().all(|&word| word == 0));
+    }
+}

@@ -190,6 +190,7 @@ fn group_of(
             in_sync: SlotSet::new(),
             trust: Trust::InSync,
             dirty: false,
+            intent: None,
         },
         members: vec![None; slot_count],
         metadata: None,

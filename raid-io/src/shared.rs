@@ -247,6 +247,8 @@ impl Shared {
             let progress = MetadataUpdate {
                 group,
                 epoch: 0,
+                superblocks: true,
+                intent: None,
                 dirty: false,
                 in_sync: self.volume.in_sync(group),
             };

@@ -51,6 +51,7 @@ pub(crate) fn over_devices(
             in_sync,
             trust: Trust::InSync,
             dirty: false,
+            intent: None,
         };
         let member = |(slot, device): (usize, &Option<Arc<dyn MemberDevice>>)| {
             let name = format!("memory-{index}-{slot}");

@@ -96,6 +96,8 @@ pub(super) struct Part {
     /// Slots whose write failed in this phase.
     unwritten: SlotSet,
     no_space: bool,
+    /// The bitmap period that this write began in.
+    period: Option<u8>,
     outstanding: u32,
     next: PartId,
 }
@@ -259,7 +261,15 @@ impl Queue {
         let part = &mut self.parts[id as usize];
         if matches!(part.kind, PartKind::Resync | PartKind::Write) {
             part.gate = Gate::Write;
-            match self.volume.groups[part.group].write_gate() {
+            let group = &self.volume.groups[part.group];
+            let gate = match group.write_gate() {
+                WriteGate::Open if group.intent.is_some() => {
+                    part.period = part.period.or_else(|| Some(group.begin_write(self.id)));
+                    group.intent_gate(part.unit)
+                }
+                gate => gate,
+            };
+            match gate {
                 WriteGate::Open => {}
                 WriteGate::Stopped => return self.finish_part(id, Some(RequestErrorKind::Io)),
                 WriteGate::Wait => return self.metadata_waiting.push(id),
@@ -276,9 +286,7 @@ impl Queue {
         part.plan.clear();
         part.phase = 0;
         part.replan = false;
-        let unit_bytes = group.lock_unit();
-        let unit_end = ((part.unit + 1) * unit_bytes).min(group.geometry.array_bytes());
-        let (trust, block_bytes) = (group.trust_below(unit_end), self.volume.block_bytes);
+        let (trust, block_bytes) = (group.trust_unit(part.unit), self.volume.block_bytes);
         let planned: Result<(), PlanError> = if group.geometry.parity_count() > 0 {
             let view = StripeView {
                 geometry: &group.geometry,
@@ -309,7 +317,7 @@ impl Queue {
                 trust,
                 block_bytes,
             };
-            let start = part.unit * unit_bytes;
+            let start = part.unit * group.lock_unit();
             let Part { extents, kind, unmap, plan, .. } = part;
             extents.iter().try_for_each(|extent| {
                 let offset = start + u64::from(extent.row);
@@ -451,7 +459,7 @@ impl Queue {
             return self.run_phase(id);
         }
         if matches!(part.kind, PartKind::Resync | PartKind::Write) {
-            group.mark_suspect();
+            group.mark_suspect(Some(part.unit));
         }
         let kind = if part.no_space { RequestErrorKind::NoSpace } else { RequestErrorKind::Io };
         self.finish_part(id, Some(kind));
@@ -492,6 +500,14 @@ impl Queue {
         }
     }
 
+    /// Counts a write out of its bitmap period.
+    pub(super) fn end_write(&mut self, id: PartId) {
+        let part = &mut self.parts[id as usize];
+        if let Some(period) = part.period.take() {
+            self.volume.groups[part.group].end_write(self.id, period);
+        }
+    }
+
     /// Releases a part's lock; whoever waits next is told.
     pub(super) fn release_lock(&mut self, id: PartId) {
         let part = &mut self.parts[id as usize];
@@ -518,6 +534,7 @@ impl Queue {
     fn finish_part(&mut self, id: PartId, error: Option<RequestErrorKind>) {
         self.give_back_scratch(id);
         self.release_lock(id);
+        self.end_write(id);
         let mut requests = core::mem::take(&mut self.parts[id as usize].requests);
         for &(tag, offset) in &requests {
             self.finish_piece(tag, error.map(|kind| RequestError { kind, offset }));

@@ -100,7 +100,7 @@ impl Queue {
                 readable: group.in_sync(),
                 writable: SlotSet::new(),
                 // A copy is read without a lock: the whole unit around it must be in sync for any copy to do.
-                trust: group.trust_below(range.position.saturating_add(MAPPED_UNIT_BYTES)),
+                trust: group.trust_unit(range.position / MAPPED_UNIT_BYTES),
                 block_bytes: volume.block_bytes,
             };
             let Some((slot, offset, contiguous)) = view.read_place(range.position) else {

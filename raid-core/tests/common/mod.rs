@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test uses another part of the harness")]
 
 use raid_core::geometry::{Geometry, GeometrySpec, Layout, Level};
+use raid_core::intent::IntentConfig;
 use raid_core::memory::{BufferName, ComputeStep, Memory, Segment, ZERO_BYTES};
 use raid_core::parity::Kernel;
 use raid_core::plan::{IoKind, Trust};
@@ -154,6 +155,8 @@ pub(crate) struct Rig {
     /// Leave metadata updates to the test, one at a time.
     pub(crate) hold_metadata: bool,
     pub(crate) held_metadata: Option<MetadataUpdate>,
+    /// The bitmap as it stands on the members, of a single group.
+    pub(crate) bitmap: Option<(u64, Vec<u64>)>,
     pub(crate) completions: Vec<(usize, Completion)>,
     /// Operations sent, by kind: reads and writes.
     pub(crate) sent: (usize, usize),
@@ -166,11 +169,13 @@ pub(crate) struct RigOptions {
     pub(crate) block: u32,
     pub(crate) trust: Trust,
     pub(crate) absent: SlotSet,
+    /// Keep a write-intent bitmap of this granule.
+    pub(crate) granule: Option<u64>,
 }
 
 impl Default for RigOptions {
     fn default() -> Self {
-        Self { queues: 1, block: 512, trust: Trust::InSync, absent: SlotSet::new() }
+        Self { queues: 1, block: 512, trust: Trust::InSync, absent: SlotSet::new(), granule: None }
     }
 }
 
@@ -196,6 +201,7 @@ impl Rig {
                 in_sync: here.collect(),
                 trust: options.trust,
                 dirty: false,
+                intent: options.granule.map(|granule| intent_config(geometry, granule)),
             });
             base += slots;
         }
@@ -223,8 +229,45 @@ impl Rig {
             metadata_writes: 0,
             hold_metadata: false,
             held_metadata: None,
+            bitmap: options
+                .granule
+                .map(|granule| (granule, intent_config(&groups[0], granule).words)),
             completions: Vec::new(),
             sent: (0, 0),
+        }
+    }
+
+    /// The same array as found after a crash, with these bits set on the members.
+    pub(crate) fn reload_bitmap(
+        &mut self,
+        geometry: &Geometry,
+        words: Vec<u64>,
+        options: RigOptions,
+    ) {
+        let granule = options.granule.expect("a bitmap");
+        let members = std::mem::take(&mut self.members);
+        let config = GroupConfig {
+            geometry: geometry.clone(),
+            data_offsets: vec![DATA_OFFSET; geometry.slot_count()],
+            in_sync: geometry.slots(),
+            trust: options.trust,
+            dirty: true,
+            intent: Some(IntentConfig { granule_bytes: granule, words: words.clone() }),
+        };
+        *self = Self::new(geometry, members, options);
+        self.bitmap = Some((granule, words));
+        let config = VolumeConfig {
+            groups: vec![config],
+            outer: None,
+            block_bytes: options.block,
+            read_only: false,
+        };
+        self.volume = Arc::new(Volume::new(config).expect("a valid volume"));
+        let kernel = Kernel::named("portable").expect("always there");
+        let scratch_bytes = self.volume.scratch_bytes_min();
+        let config = QueueConfig { request_count_max: 64, scratch_bytes, kernel };
+        for queue in &mut self.queues {
+            *queue = Queue::new(Arc::clone(&self.volume), config).expect("a queue");
         }
     }
 
@@ -243,6 +286,9 @@ impl Rig {
                     let total: u64 = io.segments.iter().map(|s| u64::from(s.len)).sum();
                     if matches!(io.kind, IoKind::Read | IoKind::Write) {
                         assert_eq!(total, io.len);
+                    }
+                    if matches!(io.kind, IoKind::Write | IoKind::WriteZeroes { .. }) {
+                        check_intent(&self.volume, &self.bitmap, io.member, io.offset, io.len);
                     }
                     match io.kind {
                         IoKind::Read => self.sent.0 += 1,
@@ -266,6 +312,11 @@ impl Rig {
                         return;
                     }
                     self.metadata_writes += 1;
+                    if let (Some(image), Some((_, words))) = (&update.intent, &mut self.bitmap) {
+                        for &index in &image.changed {
+                            words[index] = image.words[index];
+                        }
+                    }
                     queue.handle_metadata(&update, &SlotSet::new());
                     progress = true;
                 }
@@ -358,6 +409,42 @@ impl Rig {
 
     pub(crate) fn read(&mut self, offset: u64, len: u64) -> (Completion, Vec<u8>) {
         self.request(RequestKind::Read, offset, len, vec![0x5a; len as usize])
+    }
+}
+
+/// An empty bitmap for a geometry.
+pub(crate) fn intent_config(geometry: &Geometry, granule_bytes: u64) -> IntentConfig {
+    let bits = intent_bytes(geometry).div_ceil(granule_bytes);
+    IntentConfig { granule_bytes, words: vec![0; bits.div_ceil(64) as usize] }
+}
+
+/// Bitmap addresses of a geometry: bytes of a member, but of the array on RAID 10.
+fn intent_bytes(geometry: &Geometry) -> u64 {
+    if geometry.level() == Level::Raid10 {
+        geometry.array_bytes()
+    } else {
+        geometry.component_bytes()
+    }
+}
+
+/// Asserts that the members' bitmap says where a write goes before it goes (oracle O9).
+fn check_intent(
+    volume: &Volume,
+    bitmap: &Option<(u64, Vec<u64>)>,
+    member: usize,
+    offset: u64,
+    len: u64,
+) {
+    let Some((granule, words)) = bitmap else { return };
+    let geometry = volume.geometry(0);
+    for at in (offset - DATA_OFFSET..offset - DATA_OFFSET + len).step_by(512) {
+        let address = match geometry.level() {
+            Level::Raid10 => geometry.logical_of(member, at).expect("in use").offset,
+            _ => at,
+        };
+        let bit = address / granule;
+        let set = words[(bit / 64) as usize] >> (bit % 64) & 1 != 0;
+        assert!(set, "member {member} byte {at} is written before bit {bit} is durable");
     }
 }
 
