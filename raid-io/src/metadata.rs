@@ -102,7 +102,7 @@ impl Metadata {
     /// Makes an update durable on a thread of its own, for a queue that must not block.
     pub(crate) fn write_for(shared: &Arc<Shared>, desk: &Arc<Desk>, update: MetadataUpdate) {
         let work = {
-            let (shared, desk) = (Arc::clone(shared), Arc::clone(desk));
+            let (shared, desk, update) = (Arc::clone(shared), Arc::clone(desk), update.clone());
             move || {
                 let failed = shared.update_metadata(&update);
                 // Before the queue hears of it: who waits for the end may want the members next.
