@@ -1,8 +1,10 @@
-//! The engine alone: Volume and Queue over members that complete at once, so that nothing but the engine costs time.
+//! The engine alone: Volume and Queue over members that complete at once, so that nothing but the
+//! engine costs time.
 //!
-//! `cargo bench -p benches --bench engine`. One thread, depth 32 for 4 KiB requests and 8 for full stripes, five members, 64 KiB
-//! chunk, random offsets. Sources and targets of compute steps lie in separate arenas of the sizes that a driver would have: the
-//! parity is really computed, of bytes that nobody reads.
+//! `cargo bench -p benches --bench engine`. One thread, depth 32 for 4 KiB requests and 8 for full
+//! stripes, five members, 64 KiB chunk, random offsets. Sources and targets of compute steps lie in
+//! separate arenas of the sizes that a driver would have: the parity is really computed, of bytes
+//! that nobody reads.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use raid_core::geometry::{Geometry, GeometrySpec, Layout, Level};

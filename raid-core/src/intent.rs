@@ -1,7 +1,8 @@
-//! The write-intent bitmap in memory: which regions may be out of sync, and which of that is durable.
+//! The write-intent bitmap in memory: which regions may be out of sync, and which of that is
+//! durable.
 //!
-//! A bit stands for `granule_bytes` of a group's bitmap addresses (bytes of a member for levels 1, 4, 5 and 6, bytes of the array for
-//! level 10, as md counts). Three words for each 64 bits:
+//! A bit stands for `granule_bytes` of a group's bitmap addresses (bytes of a member for levels 1,
+//! 4, 5 and 6, bytes of the array for level 10, as md counts). Three words for each 64 bits:
 //!
 //! ```text
 //!   wanted   set by a write that found the bit not durable; cleared together with `durable`
@@ -9,14 +10,15 @@
 //!   touched  set by every write before it looks at `durable`; cleared by the ageing
 //! ```
 //!
-//! Clearing is lazy and needs no counter for each bit. Time is cut into periods ([`Intent::age`]); a period ends only when every
-//! write that began before it has ended. A bit that no write touched in a whole period therefore has none under way: it is taken
-//! back in memory, then on the members. A write that comes in between either sees the bit taken back, and waits for it to be
-//! set again, or is seen by the ageing, which lets the bit stand: each side stores before it loads, sequentially
-//! consistent, so one of them sees the other (Dekker).
+//! Clearing is lazy and needs no counter for each bit. Time is cut into periods ([`Intent::age`]);
+//! a period ends only when every write that began before it has ended. A bit that no write touched
+//! in a whole period therefore has none under way: it is taken back in memory, then on the members.
+//! A write that comes in between either sees the bit taken back, and waits for it to be set again,
+//! or is seen by the ageing, which lets the bit stand: each side stores before it loads,
+//! sequentially consistent, so one of them sees the other (Dekker).
 //!
-//! `unsynced` bits are regions whose redundancy is not to be believed until they have been resynced: those found set after an
-//! unclean stop. They are never taken back by age.
+//! `unsynced` bits are regions whose redundancy is not to be believed until they have been
+//! resynced: those found set after an unclean stop. They are never taken back by age.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,7 +29,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct IntentConfig {
     /// Bitmap addresses that one bit stands for: a power of two, at least 4096.
     pub granule_bytes: u64,
-    /// Bits that are set on the members, lowest bit first; as many words as the group's bitmap addresses need.
+    /// Bits that are set on the members, lowest bit first; as many words as the group's bitmap
+    /// addresses need.
     pub words: Vec<u64>,
 }
 
@@ -87,7 +90,8 @@ impl Intent {
         (first..=last).map(|bit| ((bit / 64) as usize, 1 << (bit % 64)))
     }
 
-    /// Asks whether a write to these bitmap addresses may be sent; if not, its bits are wanted from now on.
+    /// Asks whether a write to these bitmap addresses may be sent; if not, its bits are wanted from
+    /// now on.
     pub(crate) fn enter(&self, start: u64, len: u64) -> bool {
         let mut open = true;
         for (word, bit) in self.bits(start, len) {
@@ -109,7 +113,8 @@ impl Intent {
             .any(|(word, bit)| self.unsynced[word].load(Ordering::Acquire) & bit != 0)
     }
 
-    /// The first address at or after `from` that a resync is due for, and where its run of bits ends.
+    /// The first address at or after `from` that a resync is due for, and where its run of bits
+    /// ends.
     pub(crate) fn next_unsynced(&self, from: u64, end: u64) -> Option<(u64, u64)> {
         let granule = 1u64 << self.granule_shift;
         let set = |bit: u64| {
@@ -121,7 +126,8 @@ impl Intent {
         Some(((first * granule).max(from), (after * granule).min(end)))
     }
 
-    /// Notes that the regions at or after `start` that end at `end` or before are in sync again; `u64::MAX` reaches the last one.
+    /// Notes that the regions at or after `start` that end at `end` or before are in sync again;
+    /// `u64::MAX` reaches the last one.
     pub(crate) fn synced(&self, start: u64, end: u64) {
         let granule = 1u64 << self.granule_shift;
         let last = (end / granule).min(self.unsynced.len() as u64 * 64);
@@ -147,8 +153,8 @@ impl Intent {
         self.unsynced.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
 
-    /// Ends a period: bits that nothing touched in it are taken back. Only right when every write that began before the period
-    /// has ended.
+    /// Ends a period: bits that nothing touched in it are taken back. Only right when every write
+    /// that began before the period has ended.
     pub(crate) fn age(&self) {
         for index in 0..self.durable.len() {
             let touched = self.touched[index].swap(0, Ordering::SeqCst);
@@ -162,7 +168,8 @@ impl Intent {
             let back = self.touched[index].load(Ordering::SeqCst) & old;
             self.durable[index].fetch_or(back, Ordering::SeqCst);
             self.wanted[index].fetch_and(!(old & !back), Ordering::SeqCst);
-            // A write that found the bit gone may have wanted it just before it was taken back: its touch says so.
+            // A write that found the bit gone may have wanted it just before it was taken back: its
+            // touch says so.
             let again = self.touched[index].load(Ordering::SeqCst) & old & !back;
             self.wanted[index].fetch_or(again, Ordering::SeqCst);
             self.due.store(true, Ordering::SeqCst);

@@ -1,16 +1,17 @@
 //! Locks on units of the array, shared by all queues, without a wait inside.
 //!
-//! A table of words; a unit hashes to one of them. A queue that does not get a lock leaves its bit in the
-//! word and goes on with other work; whoever releases the word hands it to the next waiting queue, in turn,
-//! so that no queue starves. Two units may share a word: that costs a needless wait, never a deadlock, for a
-//! part holds one lock at most.
+//! A table of words; a unit hashes to one of them. A queue that does not get a lock leaves its bit
+//! in the word and goes on with other work; whoever releases the word hands it to the next waiting
+//! queue, in turn, so that no queue starves. Two units may share a word: that costs a needless
+//! wait, never a deadlock, for a part holds one lock at most.
 //!
 //! ```text
 //!   bit 63      62 .. 48   47 .. 32   31 .. 0
 //!   exclusive   unused     readers    queues that wait
 //! ```
 //!
-//! Invariants: waiting bits are set only while the word is held; exclusive and readers exclude each other.
+//! Invariants: waiting bits are set only while the word is held; exclusive and readers exclude each
+//! other.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Queues that one volume can have: one bit each in a lock word.
 pub const QUEUE_COUNT_MAX: usize = 32;
 
-/// Lock words. 16 384, so that 128 random requests in flight rarely share one (under 1 %), in 128 KiB.
+/// Lock words. 16 384, so that 128 random requests in flight rarely share one (under 1 %), in 128
+/// KiB.
 const WORD_COUNT: usize = 16 * 1024;
 
 const EXCLUSIVE: u64 = 1 << 63;

@@ -1,8 +1,8 @@
 //! Buffers by name: the core says which bytes, the executor owns the memory.
 //!
-//! A plan never holds a pointer. It names a buffer ([`BufferName`]) and a range in it ([`Segment`]);
-//! whoever executes the plan resolves the name through [`Memory`]. So the same plan runs on pinned
-//! memory under io_uring, on vectors in a test and on a model in the simulator.
+//! A plan never holds a pointer. It names a buffer ([`BufferName`]) and a range in it
+//! ([`Segment`]); whoever executes the plan resolves the name through [`Memory`]. So the same plan
+//! runs on pinned memory under io_uring, on vectors in a test and on a model in the simulator.
 
 /// Bytes of the constant zero buffer: the longest [`Segment`] that may name [`BufferName::Zero`].
 ///
@@ -10,7 +10,8 @@
 /// write of zeroes never needs more than one segment for each member and lock unit.
 pub const ZERO_BYTES: u32 = 512 * 1024;
 
-/// Alignment in bytes of every scratch range that a plan uses: a page, so that direct I/O accepts it.
+/// Alignment in bytes of every scratch range that a plan uses: a page, so that direct I/O accepts
+/// it.
 pub const SCRATCH_ALIGN: u32 = 4096;
 
 /// Whose memory a [`Segment`] lies in.
@@ -56,7 +57,8 @@ impl Segment {
     /// If the range leaves the segment.
     pub fn slice(&self, start: u32, len: u32) -> Self {
         assert!(start + len <= self.len, "slice {start}+{len} leaves a segment of {}", self.len);
-        // All zero bytes are alike: keeping offset 0 lets neighbouring zero segments stay in bounds.
+        // All zero bytes are alike: keeping offset 0 lets neighbouring zero segments stay in
+        // bounds.
         let offset = if self.is_zero() { 0 } else { self.offset + start };
         Self { buffer: self.buffer, offset, len }
     }
@@ -73,8 +75,8 @@ pub type ComputeStep<'a> = dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + 'a;
 /// Resolves named buffers to memory while a compute step runs.
 ///
 /// The contract of [`Memory::with`]: `f` is called exactly once, with one slice for each segment in
-/// the same order; an empty segment gives an empty slice; targets never overlap each other or a source
-/// (the planner guarantees it, an implementation may rely on it only after checking).
+/// the same order; an empty segment gives an empty slice; targets never overlap each other or a
+/// source (the planner guarantees it, an implementation may rely on it only after checking).
 pub trait Memory {
     /// Calls `f` with the memory of `sources` and `targets`.
     fn with(&mut self, sources: &[Segment], targets: &[Segment], f: &mut ComputeStep<'_>);

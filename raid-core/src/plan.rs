@@ -5,12 +5,12 @@
 //!   (chunk, rows, buffer)  ---> which method moves least ---> [Read] [Compute] [Write] ...
 //! ```
 //!
-//! A [`Plan`] is a list of [`Phase`]s. Operations of a phase run together; a phase starts when the one
-//! before has ended. Nothing here performs I/O or touches memory, so the ordering rules are laws about
-//! values, stated in [`Plan::check`] and tested exhaustively in `tests/plan.rs`.
+//! A [`Plan`] is a list of [`Phase`]s. Operations of a phase run together; a phase starts when the
+//! one before has ended. Nothing here performs I/O or touches memory, so the ordering rules are
+//! laws about values, stated in [`Plan::check`] and tested exhaustively in `tests/plan.rs`.
 //!
-//! Offsets of member operations are relative to the member's data offset. Scratch segments are relative to
-//! the scratch range that the queue gives the part.
+//! Offsets of member operations are relative to the member's data offset. Scratch segments are
+//! relative to the scratch range that the queue gives the part.
 
 mod compute;
 mod mapped;
@@ -327,8 +327,8 @@ impl Plan {
         self.phases.extend(phases.into_iter().filter(filled));
     }
 
-    /// Checks the laws of any plan: it reads only readable slots, writes only writable ones, keeps to
-    /// blocks, and its scratch ranges stay within what it asks for.
+    /// Checks the laws of any plan: it reads only readable slots, writes only writable ones, keeps
+    /// to blocks, and its scratch ranges stay within what it asks for.
     ///
     /// # Panics
     /// If a law is broken, which is a defect of the planner.

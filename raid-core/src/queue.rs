@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   submit --> split --> healthy read: straight to a member operation
-//!                    \-> part --> lock --> metadata gate --> plan --> scratch --> phases --> ack gate --> done
+//!                    \-> part --> lock -> metadata gate -> plan -> scratch -> phases -> ack gate -> done
 //!                                  |            |                       |
 //!                                parked      waiting                 waiting
 //! ```
 //!
-//! A `Queue` belongs to one thread and never blocks; it shares a [`Volume`] with the other queues. The driver
-//! feeds events (`submit`, `handle_*`) and executes what the queue asks for (`poll_*`, `run_computes`), in any
-//! order, until nothing is left to do:
+//! A `Queue` belongs to one thread and never blocks; it shares a [`Volume`] with the other queues.
+//! The driver feeds events (`submit`, `handle_*`) and executes what the queue asks for (`poll_*`,
+//! `run_computes`), in any order, until nothing is left to do:
 //!
 //! 1. [`Queue::handle_wakeup`] after another queue named this one in its [`Queue::poll_wakeup`];
 //! 2. [`Queue::run_computes`];
@@ -18,8 +18,8 @@
 //! 5. [`Queue::poll_wakeup`] until it is empty;
 //! 6. [`Queue::poll_completion`] until it is empty.
 //!
-//! Invariants: a part holds at most one lock; a part with scratch memory never waits for a lock; each accepted
-//! request is completed exactly once, each polled operation is answered exactly once.
+//! Invariants: a part holds at most one lock; a part with scratch memory never waits for a lock;
+//! each accepted request is completed exactly once, each polled operation is answered exactly once.
 
 mod ops;
 mod parts;
@@ -47,8 +47,8 @@ use scratch::Scratch;
 /// No part: the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Pieces and parts that one request may have under way. Bounds the queue's memory: longer requests go on as
-/// the first ones end. 128, so that a 1 MiB read of 64 KiB chunks goes out at once.
+/// Pieces and parts that one request may have under way. Bounds the queue's memory: longer requests
+/// go on as the first ones end. 128, so that a 1 MiB read of 64 KiB chunks goes out at once.
 const OUTSTANDING_MAX: u32 = 128;
 
 /// How large a queue is.
@@ -298,7 +298,8 @@ impl Queue {
         self.settle();
     }
 
-    /// Superblocks that this queue must make durable, if any; answer with [`Queue::handle_metadata`].
+    /// Superblocks that this queue must make durable, if any; answer with
+    /// [`Queue::handle_metadata`].
     pub fn poll_metadata(&mut self) -> Option<MetadataUpdate> {
         self.volume.poll_metadata()
     }
@@ -349,8 +350,8 @@ impl Queue {
 }
 
 impl Drop for Queue {
-    /// Gives back the locks and the number. Drive the queue until it is idle first: operations that are still
-    /// with the driver are not waited for.
+    /// Gives back the locks and the number. Drive the queue until it is idle first: operations that
+    /// are still with the driver are not waited for.
     fn drop(&mut self) {
         for word in 0..self.parked.len() {
             if self.parked[word].0 != NONE {

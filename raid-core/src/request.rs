@@ -27,9 +27,11 @@ pub enum RequestKind {
     Flush,
     /// Fill the request's buffer.
     Read,
-    /// Make redundancy agree with the data again: parity is recomputed, copies are taken from the first readable one. For the
-    /// embedder's own resync, not for front ends: `offset` and `len` count within the group, must cover whole lock
-    /// units ([`crate::volume::Volume::resync_unit`]) or reach the group's end, and no buffer belongs to it.
+    /// Make redundancy agree with the data again: parity is recomputed, copies are taken from the
+    /// first readable one. For the embedder's own resync, not for front ends: `offset` and
+    /// `len` count within the group, must cover whole lock
+    /// units ([`crate::volume::Volume::resync_unit`]) or reach the group's end, and no buffer
+    /// belongs to it.
     Resync {
         /// The group.
         group: u32,

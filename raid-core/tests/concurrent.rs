@@ -1,8 +1,8 @@
-//! Many requests, many queues, any order of answers: overlapping writes leave copies and parity equal, every byte is what
-//! some legal order would give, failures of members lose nothing.
+//! Many requests, many queues, any order of answers: overlapping writes leave copies and parity
+//! equal, every byte is what some legal order would give, failures of members lose nothing.
 //!
-//! Each 512-byte block is a register. A read must return a value that was written by a write which had started before the read
-//! ended and was not certainly overwritten before it began.
+//! Each 512-byte block is a register. A read must return a value that was written by a write which
+//! had started before the read ended and was not certainly overwritten before it began.
 
 mod common;
 
@@ -31,7 +31,8 @@ impl Register {
         let Some(&(_, began, ended)) = self.writes.iter().find(|write| write.0 == stamp) else {
             return false;
         };
-        // Overwritten for certain: a later write began after this one ended, and ended before the read started.
+        // Overwritten for certain: a later write began after this one ended, and ended before the
+        // read started.
         let overwritten = self.writes.iter().any(|&(_, other_began, other_ended)| {
             ended.is_some_and(|ended| other_began > ended)
                 && other_ended.is_some_and(|other_ended| other_ended < started)
@@ -167,7 +168,10 @@ proptest! {
     /// Healthy or degraded, on one to four queues: registers hold, redundancy is equal at rest.
     #[test]
     fn overlapping_requests_keep_copies_and_parity_equal(
-        seed in any::<u64>(), shape in 0usize..23, queues in 1usize..5, loss in any::<prop::sample::Index>(),
+        seed in any::<u64>(),
+        shape in 0usize..23,
+        queues in 1usize..5,
+        loss in any::<prop::sample::Index>(),
     ) {
         let mut random = Random::new(seed);
         let (_, geometry) = &shapes()[shape];
@@ -180,15 +184,21 @@ proptest! {
         check_redundancy(geometry, &world.rig.members, &geometry.slots().difference(absent));
     }
 
-    /// Members that break in the middle (every write to them fails from then on, reads too) leave the array, no request fails
-    /// while that is within the level's limit, and what is left is enough to read everything.
+    /// Members that break in the middle (every write to them fails from then on, reads too) leave
+    /// the array, no request fails while that is within the level's limit, and what is left is
+    /// enough to read everything.
     #[test]
-    fn members_that_break_lose_nothing(seed in any::<u64>(), shape in 0usize..23, queues in 1usize..4) {
+    fn members_that_break_lose_nothing(
+        seed in any::<u64>(),
+        shape in 0usize..23,
+        queues in 1usize..4,
+    ) {
         let mut random = Random::new(seed);
         let (_, geometry) = &shapes()[shape];
         let losses = tolerated_losses(geometry);
         let broken = losses[random.below(losses.len() as u64) as usize];
-        let mut rig = Rig::new(geometry, blank(geometry), RigOptions { queues, ..RigOptions::default() });
+        let options = RigOptions { queues, ..RigOptions::default() };
+        let mut rig = Rig::new(geometry, blank(geometry), options);
         let countdown = Rc::new(RefCell::new(random.below(200)));
         let error = if random.below(2) == 0 { MemberError::Gone } else { MemberError::Io };
         rig.fault = Some(Box::new(move |io| {
@@ -199,7 +209,8 @@ proptest! {
         let mut world = World::new(rig);
         world.run(&mut random, 1500, 16, false);
         let in_sync = world.rig.volume.in_sync(0);
-        prop_assert!(geometry.slots().difference(broken).is_subset(&in_sync), "a good member was failed");
+        let good = geometry.slots().difference(broken);
+        prop_assert!(good.is_subset(&in_sync), "a good member was failed");
         // Every block once more, without the broken members.
         let size = geometry.array_bytes();
         let (completion, _) = world.rig.read(0, size);
@@ -207,12 +218,14 @@ proptest! {
         check_redundancy(geometry, &world.rig.members, &in_sync);
     }
 
-    /// Single reads that fail (a latent sector error) are answered from the rest and nothing leaves the array.
+    /// Single reads that fail (a latent sector error) are answered from the rest and nothing leaves
+    /// the array.
     #[test]
     fn unreadable_sectors_are_regenerated(seed in any::<u64>(), shape in 1usize..23) {
         let mut random = Random::new(seed);
         let (_, geometry) = &shapes()[shape];
-        let mut rig = Rig::new(geometry, blank(geometry), RigOptions { queues: 2, ..RigOptions::default() });
+        let options = RigOptions { queues: 2, ..RigOptions::default() };
+        let mut rig = Rig::new(geometry, blank(geometry), options);
         let bad = random.below(geometry.slot_count() as u64) as usize;
         rig.fault = Some(Box::new(move |io| {
             let hit = io.kind == IoKind::Read && io.member == bad && io.offset % 8192 == 0;
@@ -225,7 +238,8 @@ proptest! {
     }
 }
 
-/// Beyond the limit: requests fail with an error, none hangs, nothing panics, and reads never give wrong bytes.
+/// Beyond the limit: requests fail with an error, none hangs, nothing panics, and reads never give
+/// wrong bytes.
 #[test]
 fn beyond_the_limit_is_an_error() {
     for (name, geometry) in shapes() {
@@ -283,8 +297,8 @@ fn nested_levels() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// A resync over garbage redundancy, with requests on other queues at the same time: no read returns garbage, and afterwards
-    /// all of it agrees.
+    /// A resync over garbage redundancy, with requests on other queues at the same time: no read
+    /// returns garbage, and afterwards all of it agrees.
     #[test]
     fn resync_against_concurrent_writes(seed in any::<u64>(), shape in 1usize..23) {
         let mut random = Random::new(seed);
@@ -341,8 +355,9 @@ proptest! {
     }
 }
 
-/// No data is written before the dirty mark is durable, and no write that relies on a member's failure is acknowledged before that
-/// failure is (md's R06: acknowledged, then resynced from the stale copy).
+/// No data is written before the dirty mark is durable, and no write that relies on a member's
+/// failure is acknowledged before that failure is (md's R06: acknowledged, then resynced from the
+/// stale copy).
 #[test]
 fn metadata_is_durable_before_it_is_relied_on() {
     for (name, geometry) in shapes() {
@@ -387,7 +402,8 @@ fn metadata_is_durable_before_it_is_relied_on() {
     }
 }
 
-/// Superblocks that cannot be written cost their members, and in the end the array's writes, never a false promise.
+/// Superblocks that cannot be written cost their members, and in the end the array's writes, never
+/// a false promise.
 #[test]
 fn unwritable_metadata_stops_writes() {
     let geometry = geometry(Level::Raid5, Layout::default_for(Level::Raid5), 3, 4096, 8 * 4096);
@@ -417,10 +433,15 @@ fn unwritable_metadata_stops_writes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
 
-    /// With a bitmap: every write finds its bit on the members first (the rig checks), bits go again when writes have ended, and
-    /// after a crash at any point a resync of the set bits alone makes all redundancy right.
+    /// With a bitmap: every write finds its bit on the members first (the rig checks), bits go again
+    /// when writes have ended, and after a crash at any point a resync of the set bits alone makes
+    /// all redundancy right.
     #[test]
-    fn the_bitmap_covers_every_write(seed in any::<u64>(), shape in 1usize..23, queues in 1usize..4) {
+    fn the_bitmap_covers_every_write(
+        seed in any::<u64>(),
+        shape in 1usize..23,
+        queues in 1usize..4,
+    ) {
         let mut random = Random::new(seed);
         let (_, geometry) = &shapes()[shape];
         let granule = 4096 << random.below(3);

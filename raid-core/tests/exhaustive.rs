@@ -1,5 +1,5 @@
-//! Every request range on every small geometry with every tolerated loss, executed on a model: bytes right,
-//! redundancy right, no absent member touched (the rig panics if one is).
+//! Every request range on every small geometry with every tolerated loss, executed on a model:
+//! bytes right, redundancy right, no absent member touched (the rig panics if one is).
 
 mod common;
 
@@ -29,7 +29,8 @@ fn without(members: &[Vec<u8>], absent: &SlotSet) -> Vec<Vec<u8>> {
     members
 }
 
-/// Reads, writes, zeroes and discards one range and compares the whole array with a flat model each time.
+/// Reads, writes, zeroes and discards one range and compares the whole array with a flat model each
+/// time.
 fn try_range(
     geometry: &Geometry,
     start: &[Vec<u8>],
@@ -90,7 +91,8 @@ fn every_range_of_blocks() {
     }
 }
 
-/// Chunks of eight blocks: ranges that start and end at and beside every interesting border, down to single bytes.
+/// Chunks of eight blocks: ranges that start and end at and beside every interesting border, down
+/// to single bytes.
 #[test]
 fn ranges_with_ragged_edges() {
     for (name, geometry) in small_geometries(4096, 2) {
@@ -116,7 +118,8 @@ fn ranges_with_ragged_edges() {
     }
 }
 
-/// Where a resync is due parity is never read: garbage in it does no harm, and written rows are right afterwards.
+/// Where a resync is due parity is never read: garbage in it does no harm, and written rows are
+/// right afterwards.
 #[test]
 fn unsynced_parity_is_never_a_source() {
     for (name, geometry) in small_geometries(4096, 3) {

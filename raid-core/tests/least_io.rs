@@ -1,8 +1,9 @@
 //! The planner reads as little as is possible at all.
 //!
-//! The oracle knows nothing of methods. Reading a slot yields one known linear combination, over GF(2^8), of the stripe's old
-//! data; a write needs the combinations that make up the new parities, a read those of the wanted chunks. The least number of
-//! reads is the size of the smallest set of readable slots whose combinations span what is needed (found by trying all sets).
+//! The oracle knows nothing of methods. Reading a slot yields one known linear combination, over
+//! GF(2^8), of the stripe's old data; a write needs the combinations that make up the new parities,
+//! a read those of the wanted chunks. The least number of reads is the size of the smallest set of
+//! readable slots whose combinations span what is needed (found by trying all sets).
 
 mod common;
 
@@ -183,7 +184,8 @@ fn rows_are_planned_by_their_own_coverage() {
     assert_eq!(plan.method, Some(Method::FullStripe));
 }
 
-/// The data of an aligned full-stripe write goes from the request's own buffer to the members: only parity has scratch memory.
+/// The data of an aligned full-stripe write goes from the request's own buffer to the members: only
+/// parity has scratch memory.
 #[test]
 fn a_full_stripe_write_copies_no_data() {
     for (name, geometry) in parity_geometries() {

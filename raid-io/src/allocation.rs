@@ -41,7 +41,8 @@ fn run(shared: &Shared, members: &[Member], known: &mut Known, at: u64, end: u64
         (place.slot, place.member_offset, place.contiguous_bytes)
     };
     let run = outer_run.min(inner_run).min(end - at);
-    // A slot that is not in sync says nothing about the data, nor does one of copies that may differ.
+    // A slot that is not in sync says nothing about the data, nor does one of copies that may
+    // differ.
     let copies_differ = geometry.parity_count() == 0 && !volume.is_trusted(group);
     if copies_differ || !volume.in_sync(group).contains(slot) {
         return (false, at + run);

@@ -95,8 +95,9 @@ impl Array {
         crate::volatile::in_memory(options)
     }
 
-    /// Makes an array over devices that the caller brings along, in their order; `None` is a missing
-    /// member. There are no superblocks: what happens to the array is not kept when it ends.
+    /// Makes an array over devices that the caller brings along, in their order; `None` is a
+    /// missing member. There are no superblocks: what happens to the array is not kept when it
+    /// ends.
     ///
     /// ```
     /// use raid_io::{Array, Level, MemberDevice, MemoryDevice, MemoryOptions};

@@ -1,4 +1,5 @@
-//! Member I/O by plain system calls, where io_uring is not to be had or the member has no descriptor.
+//! Member I/O by plain system calls, where io_uring is not to be had or the member has no
+//! descriptor.
 //!
 //! Members that answer at once (memory) are served in the caller's thread. The others are served by
 //! a few threads that are started when there is work for them, so that [`poll`](crate::Queue::poll)

@@ -30,7 +30,8 @@ const WORD_PAGES: usize = u64::BITS as usize;
 ///
 /// A queue takes it with an [`Operation`](crate::Operation) and gives it back with the
 /// [`Completion`](crate::Completion). The length of a read is the buffer's length. A buffer from
-/// [`Queue::buffer`](crate::Queue::buffer) is registered with the kernel and costs less per request.
+/// [`Queue::buffer`](crate::Queue::buffer) is registered with the kernel and costs less per
+/// request.
 ///
 /// ```
 /// let mut buffer = raid_io::Buffer::zeroed(8192);
@@ -208,7 +209,8 @@ impl Slab {
             let mut seen = word.load(Ordering::Relaxed);
             while let Some(shift) = free_run(seen, pages) {
                 let mask = run_mask(pages) << shift;
-                // Acquire pairs with the Release in `give_back`: the last owner's accesses are over.
+                // Acquire pairs with the Release in `give_back`: the last owner's accesses are
+                // over.
                 match word.compare_exchange_weak(
                     seen,
                     seen | mask,
@@ -277,7 +279,8 @@ fn run_mask(pages: usize) -> u64 {
 
 /// Returns the lowest place of `pages` clear bits in a row.
 fn free_run(word: u64, pages: usize) -> Option<usize> {
-    // `starts` keeps the bits that begin a run of `have` clear bits; each turn at most doubles `have`.
+    // `starts` keeps the bits that begin a run of `have` clear bits; each turn at most doubles
+    // `have`.
     let mut starts = !word;
     let mut have = 1;
     while have < pages {

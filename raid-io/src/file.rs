@@ -245,8 +245,8 @@ impl MemberFile {
 
 impl Drop for MemberFile {
     fn drop(&mut self) {
-        // Closing is not enough: a program that is being started somewhere in this process has a copy
-        // of the descriptor until it runs, and with it the lock.
+        // Closing is not enough: a program that is being started somewhere in this process has a
+        // copy of the descriptor until it runs, and with it the lock.
         if self.locked {
             let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
         }

@@ -1,8 +1,8 @@
 //! Names of buffers become memory: for member I/O as addresses, for parity as slices.
 //!
-//! The engine names memory ([`Segment`]); a queue owns it: the buffers of its requests in flight, and
-//! its slab. All of it stays in place until the request has been handed back, and a request is handed
-//! back only when no member operation that names it is under way.
+//! The engine names memory ([`Segment`]); a queue owns it: the buffers of its requests in flight,
+//! and its slab. All of it stays in place until the request has been handed back, and a request is
+//! handed back only when no member operation that names it is under way.
 
 use std::ptr::NonNull;
 use std::slice;

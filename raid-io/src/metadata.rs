@@ -60,7 +60,8 @@ impl Metadata {
 
     /// Makes an update durable. Returns the slots whose superblock could not be written.
     ///
-    /// Clean means that parity and copies match the data below `resynced_bytes`, `None` for all of it.
+    /// Clean means that parity and copies match the data below `resynced_bytes`, `None` for all of
+    /// it.
     pub(crate) fn write(
         &self,
         update: &MetadataUpdate,

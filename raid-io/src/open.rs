@@ -1,7 +1,7 @@
 //! Opening an array: read the superblocks, let md's rules decide, start what they say.
 //!
-//! A nested array is opened from the inside out: the members' superblocks tell the groups apart; each
-//! group is started read-only for a moment, to read the outer superblock through it.
+//! A nested array is opened from the inside out: the members' superblocks tell the groups apart;
+//! each group is started read-only for a moment, to read the outer superblock through it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

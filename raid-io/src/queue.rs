@@ -121,7 +121,8 @@ pub struct Queue {
     /// What else is known of the requests in flight, by tag.
     tickets: Vec<Ticket>,
     free: Vec<u32>,
-    /// For each token of a member operation that is under way, the requests whose buffers it names.
+    /// For each token of a member operation that is under way, the requests whose buffers it
+    /// names.
     named: Vec<Vec<u32>>,
     pieces: Vec<Piece>,
     ready: VecDeque<Completion>,
@@ -254,7 +255,8 @@ impl Queue {
             self.run();
         }
         if self.ready.is_empty() {
-            // Going to sleep, perhaps: what comes after the reset makes the descriptor readable again.
+            // Going to sleep, perhaps: what comes after the reset makes the descriptor readable
+            // again.
             self.reset_eventfd();
             self.run();
         }

@@ -1,8 +1,8 @@
 //! Making redundancy right again behind an array's back: after an unclean stop, or over old data.
 //!
-//! A thread with a queue of its own walks over each group that is not trusted, a few units at a time,
-//! fewer while the array is busy. What lies below the walk is trusted at once. An orderly stop records
-//! how far it came; a crash begins it anew.
+//! A thread with a queue of its own walks over each group that is not trusted, a few units at a
+//! time, fewer while the array is busy. What lies below the walk is trusted at once. An orderly
+//! stop records how far it came; a crash begins it anew.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,7 +132,8 @@ fn resync(
     }
 }
 
-/// Returns how md counts a group's resync position: in bytes of a member, but of the array in RAID 10.
+/// Returns how md counts a group's resync position: in bytes of a member, but of the array in RAID
+/// 10.
 pub(crate) fn position_of(geometry: &Geometry, group_bytes: u64) -> u64 {
     let bytes = group_bytes.min(geometry.array_bytes());
     if geometry.level() == Level::Raid10 { bytes } else { bytes / geometry.data_slots() as u64 }

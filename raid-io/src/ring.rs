@@ -9,7 +9,8 @@
 //! - The kernel sees addresses only of transfers in `flights`, and of their `Vec`s, which do not
 //!   move; a flight leaves the table only after its completion has been read.
 //! - `in_kernel` counts the entries submitted (or queued for submission) whose completion has not
-//!   been read. `drop` waits until it is zero; if that is impossible, it leaks what the kernel sees.
+//!   been read. `drop` waits until it is zero; if that is impossible, it leaks what the kernel
+//!   sees.
 //! - `in_kernel` never exceeds the completion queue, so the kernel never drops a completion.
 
 use std::collections::VecDeque;
@@ -29,9 +30,9 @@ use crate::transfer::{Ended, Job, Piece, Step, Transfer};
 
 /// `RWF_DSYNC`: the write is durable when it completes.
 const RWF_DSYNC: i32 = 2;
-/// Entries of the submission and of the completion queue, the best first. A turn with more jobs than
-/// the first enters the kernel twice; the second is the most jobs that the kernel holds at once. The
-/// small pair is for processes that may lock little memory.
+/// Entries of the submission and of the completion queue, the best first. A turn with more jobs
+/// than the first enters the kernel twice; the second is the most jobs that the kernel holds at
+/// once. The small pair is for processes that may lock little memory.
 const SIZES: [(u32, u32); 2] = [(256, 4096), (32, 256)];
 
 /// The settings to try, the best first: what each kernel version has.
@@ -346,7 +347,8 @@ impl Drop for Ring {
     fn drop(&mut self) {
         if self.is_mine() {
             self.settle();
-            // The kernel takes a closed ring apart later, and would hold the members' locks till then.
+            // The kernel takes a closed ring apart later, and would hold the members' locks till
+            // then.
             let _ = self.ring.submitter().unregister_files();
         }
         if self.in_kernel > 0 {

@@ -73,8 +73,8 @@ fn outer_of(groups: &[Group], data_offsets: Vec<u64>) -> Result<Outer, Error> {
     Ok(Outer { config: OuterConfig { geometry, data_offsets }, superblock: None })
 }
 
-/// Returns the outer chunk: a full stripe of a group, or the next power of two, so that a long write
-/// gives each group whole stripes where the shape allows it.
+/// Returns the outer chunk: a full stripe of a group, or the next power of two, so that a long
+/// write gives each group whole stripes where the shape allows it.
 pub(crate) fn outer_chunk_bytes(inner: &Geometry) -> u64 {
     stripe_bytes(inner).next_power_of_two()
 }

@@ -1,5 +1,5 @@
-//! Arrays through the public API, against a plain vector: every level, in memory and on files, whole
-//! and with members missing; stopping, starting, and what is refused.
+//! Arrays through the public API, against a plain vector: every level, in memory and on files,
+//! whole and with members missing; stopping, starting, and what is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test ends there")]
 #![allow(

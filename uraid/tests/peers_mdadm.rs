@@ -1,5 +1,5 @@
-//! Goal: what the command writes and prints is what md's own tools know. Method: mdadm examines each
-//! member, healthy and after a degraded write, and both must say the same.
+//! Goal: what the command writes and prints is what md's own tools know. Method: mdadm examines
+//! each member, healthy and after a degraded write, and both must say the same.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod common;

@@ -191,8 +191,8 @@ impl DataRun {
         Self { split, before: start as i16, after: start as i16 - wrap as i16 }
     }
 
-    /// Without a branch: which run a random chunk is in cannot be predicted, and a wrong guess costs
-    /// more than the rest of the mapping.
+    /// Without a branch: which run a random chunk is in cannot be predicted, and a wrong guess
+    /// costs more than the rest of the mapping.
     #[inline]
     const fn slot(self, k: usize) -> usize {
         let is_second = (k >= self.split as usize) as isize;

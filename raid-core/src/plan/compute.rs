@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 /// Executes one compute step.
 ///
-/// `operands` is the plan's list of sources; scratch segments are relative to `scratch_base`. `ordered` is working
-/// memory, reused between calls.
+/// `operands` is the plan's list of sources; scratch segments are relative to `scratch_base`.
+/// `ordered` is working memory, reused between calls.
 pub fn execute(
     op: &ComputeOp,
     operands: &[Segment],

@@ -1,13 +1,14 @@
-//! Levels without parity: RAID 0, 1, 10 and linear. Every byte has one place or several equal copies.
+//! Levels without parity: RAID 0, 1, 10 and linear. Every byte has one place or several equal
+//! copies.
 
 use super::{ComputeOp, IoKind, Plan, PlanError, Planner, Trust};
 use crate::geometry::{Geometry, Level};
 use crate::memory::Segment;
 use crate::slots::SlotSet;
 
-/// Neighbouring addresses are read from the same copy in runs of this many bytes, so that a member sees
-/// sequential reads while the copies share the load. 64 KiB is md's default chunk of old and a usual
-/// read-ahead unit.
+/// Neighbouring addresses are read from the same copy in runs of this many bytes, so that a member
+/// sees sequential reads while the copies share the load. 64 KiB is md's default chunk of old and a
+/// usual read-ahead unit.
 const COPY_RUN_BYTES: u64 = 64 * 1024;
 
 /// What the planner must know of an array without parity.
@@ -26,10 +27,11 @@ pub struct MappedView<'a> {
 }
 
 impl MappedView<'_> {
-    /// The readable copy of the byte at `offset` to be read: `(slot, member offset, contiguous bytes)`.
+    /// The readable copy of the byte at `offset` to be read: `(slot, member offset, contiguous
+    /// bytes)`.
     ///
-    /// While a resync is due it is always the first readable copy, so that repeated reads agree; later the
-    /// copies take turns by address.
+    /// While a resync is due it is always the first readable copy, so that repeated reads agree;
+    /// later the copies take turns by address.
     pub fn read_place(&self, offset: u64) -> Option<(usize, u64, u64)> {
         let copies = self.geometry.copy_count();
         let balanced = self.trust == Trust::InSync && self.geometry.level() == Level::Raid1;
@@ -45,7 +47,8 @@ impl MappedView<'_> {
 }
 
 impl Planner {
-    /// Plans the read of the array bytes from `offset` on into `target`. Nothing needs to be aligned.
+    /// Plans the read of the array bytes from `offset` on into `target`. Nothing needs to be
+    /// aligned.
     ///
     /// # Errors
     /// [`PlanError::Unavailable`] if no copy of some byte is readable.
@@ -68,12 +71,12 @@ impl Planner {
         Ok(())
     }
 
-    /// Plans the write of `source` to the array bytes from `offset` on, to every writable copy. Constant zeroes
-    /// become write-zeroes operations. Nothing needs to be aligned.
+    /// Plans the write of `source` to the array bytes from `offset` on, to every writable copy.
+    /// Constant zeroes become write-zeroes operations. Nothing needs to be aligned.
     ///
     /// # Errors
-    /// [`PlanError::Unavailable`] if no copy of some byte is writable, or a block at the edge of an unaligned
-    /// write is not readable.
+    /// [`PlanError::Unavailable`] if no copy of some byte is writable, or a block at the edge of an
+    /// unaligned write is not readable.
     pub fn write_mapped(
         &mut self,
         view: &MappedView<'_>,

@@ -1,16 +1,18 @@
-//! Reads from levels 4, 5 and 6: directly where the chunk's member is readable, regenerated elsewhere.
+//! Reads from levels 4, 5 and 6: directly where the chunk's member is readable, regenerated
+//! elsewhere.
 //!
-//! Rows are cut where the set of wanted chunks changes. In rows where every wanted chunk is readable the
-//! cost is one read for each; where one is lost, the other data chunks and as many parities as are lost
-//! are read, and wanted ones among them go straight to the caller's memory, so nothing is read twice.
+//! Rows are cut where the set of wanted chunks changes. In rows where every wanted chunk is
+//! readable the cost is one read for each; where one is lost, the other data chunks and as many
+//! parities as are lost are read, and wanted ones among them go straight to the caller's memory, so
+//! nothing is read twice.
 
 use super::{ComputeOp, Extent, Plan, PlanError, Planner, StripeView, Trust};
 use crate::memory::Segment;
 use alloc::vec::Vec;
 
 impl Planner {
-    /// Plans the read of `extents` of one stripe. Rows and memory may be unaligned: whole blocks are then
-    /// read into scratch memory and copied.
+    /// Plans the read of `extents` of one stripe. Rows and memory may be unaligned: whole blocks
+    /// are then read into scratch memory and copied.
     ///
     /// # Errors
     /// [`PlanError::Unavailable`] if a wanted chunk is lost and cannot be regenerated.
@@ -86,8 +88,9 @@ impl Planner {
         result
     }
 
-    /// Reads every readable data chunk of the rows and regenerates the lost ones; afterwards `self.old`
-    /// names all of them. Chunks go to their `target` where there is one, else to scratch memory.
+    /// Reads every readable data chunk of the rows and regenerates the lost ones; afterwards
+    /// `self.old` names all of them. Chunks go to their `target` where there is one, else to
+    /// scratch memory.
     pub(super) fn regenerate(
         &mut self,
         view: &StripeView<'_>,
@@ -157,8 +160,9 @@ impl Planner {
         Ok(())
     }
 
-    /// Turns unaligned extents of a write into aligned ones in scratch memory: the blocks at their edges are
-    /// read (and regenerated where lost) first, then the caller's bytes are laid over them.
+    /// Turns unaligned extents of a write into aligned ones in scratch memory: the blocks at their
+    /// edges are read (and regenerated where lost) first, then the caller's bytes are laid over
+    /// them.
     pub(super) fn complete_edges(
         &mut self,
         view: &StripeView<'_>,

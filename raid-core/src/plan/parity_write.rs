@@ -1,8 +1,8 @@
 //! Writes to levels 4, 5 and 6.
 //!
-//! Rows are cut where the set of overwritten chunks changes, and each run of rows takes the method that
-//! reads least (every method writes the same: the overwritten data and each parity that can be stored).
-//! With d data chunks, w of them overwritten, and m parities:
+//! Rows are cut where the set of overwritten chunks changes, and each run of rows takes the method
+//! that reads least (every method writes the same: the overwritten data and each parity that can be
+//! stored). With d data chunks, w of them overwritten, and m parities:
 //!
 //! | method | reads for each row | possible when |
 //! |---|---|---|
@@ -12,8 +12,9 @@
 //! | read-modify-write | w + m | parity in sync; overwritten chunks and parities readable |
 //! | regenerate | (d - lost) + lost | parity in sync; at most as many lost as parities readable |
 //!
-//! On a tie reconstruct-write is taken (md: `rmw_level` 1, read-modify-write only if it saves I/O), and
-//! read-modify-write before regenerate. Where a resync is due parity is never read, so only the first three remain.
+//! On a tie reconstruct-write is taken (md: `rmw_level` 1, read-modify-write only if it saves I/O),
+//! and read-modify-write before regenerate. Where a resync is due parity is never read, so only the
+//! first three remain.
 
 use super::{ComputeOp, Extent, IoKind, Method, Plan, PlanError, Planner, StripeView, Trust};
 use crate::memory::Segment;
@@ -26,12 +27,12 @@ pub(super) struct NewParity {
 }
 
 impl Planner {
-    /// Plans the write of `extents` of one stripe. `unmap` says whether whole rows of zeroes may be freed
-    /// by the members. Rows and memory may be unaligned.
+    /// Plans the write of `extents` of one stripe. `unmap` says whether whole rows of zeroes may be
+    /// freed by the members. Rows and memory may be unaligned.
     ///
     /// # Errors
-    /// [`PlanError::Unavailable`] if the data cannot be stored so that it can be read again, or if old data
-    /// that the parity needs is lost.
+    /// [`PlanError::Unavailable`] if the data cannot be stored so that it can be read again, or if
+    /// old data that the parity needs is lost.
     pub fn write_stripe(
         &mut self,
         view: &StripeView<'_>,

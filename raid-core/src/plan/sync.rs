@@ -5,10 +5,12 @@ use super::{IoKind, MappedView, Plan, PlanError, Planner, StripeView};
 use alloc::vec::Vec;
 
 impl Planner {
-    /// Plans the resync of `len` bytes of rows from row `start` on: every data chunk is read, parity is computed and stored.
+    /// Plans the resync of `len` bytes of rows from row `start` on: every data chunk is read,
+    /// parity is computed and stored.
     ///
     /// # Errors
-    /// [`PlanError::Unavailable`] if a data chunk cannot be read: parity that is not in sync cannot replace it.
+    /// [`PlanError::Unavailable`] if a data chunk cannot be read: parity that is not in sync cannot
+    /// replace it.
     pub fn resync_stripe(
         &mut self,
         view: &StripeView<'_>,
@@ -29,8 +31,8 @@ impl Planner {
         Ok(())
     }
 
-    /// Plans the resync of `len` array bytes of a level without parity: the copy that reads are answered from is written to the
-    /// others.
+    /// Plans the resync of `len` array bytes of a level without parity: the copy that reads are
+    /// answered from is written to the others.
     ///
     /// # Errors
     /// [`PlanError::Unavailable`] if no copy of some byte is readable.

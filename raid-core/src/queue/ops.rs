@@ -1,8 +1,9 @@
-//! Member operations between the plan and the driver: merged where they touch, taken apart when they fail.
+//! Member operations between the plan and the driver: merged where they touch, taken apart when
+//! they fail.
 //!
-//! A new operation that continues the last one not yet sent to the same member becomes a part of it: neighbouring
-//! chunks on one member go out as one vectored operation. When a merged operation fails, its pieces are sent again
-//! alone, so that the failure stays with the bytes concerned.
+//! A new operation that continues the last one not yet sent to the same member becomes a part of
+//! it: neighbouring chunks on one member go out as one vectored operation. When a merged operation
+//! fails, its pieces are sent again alone, so that the failure stays with the bytes concerned.
 
 use super::parts::PartId;
 use crate::counters::{Counter, QueueCounters};
@@ -11,11 +12,12 @@ use crate::plan::IoKind;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Segments of one operation: 128, well below the kernel's IOV_MAX of 1024, and enough for 8 MiB of 64 KiB chunks.
+/// Segments of one operation: 128, well below the kernel's IOV_MAX of 1024, and enough for 8 MiB of
+/// 64 KiB chunks.
 const SEGMENT_COUNT_MAX: usize = 128;
 
-/// Bytes of one merged transfer: 1 MiB, beyond which larger operations were not seen to be faster, while
-/// several of them keep a device busy.
+/// Bytes of one merged transfer: 1 MiB, beyond which larger operations were not seen to be faster,
+/// while several of them keep a device busy.
 const MERGED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Bytes of one merged write of zeroes, which transfers nothing: 1 GiB.

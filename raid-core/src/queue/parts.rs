@@ -22,7 +22,8 @@ use alloc::vec::Vec;
 /// Index of a part in its queue.
 pub(super) type PartId = u32;
 
-/// Waiting writes that are joined into one plan at most. Bounds the time for which one plan holds its stripe.
+/// Waiting writes that are joined into one plan at most. Bounds the time for which one plan holds
+/// its stripe.
 const JOINED_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +134,8 @@ impl Part {
 }
 
 impl Queue {
-    /// Makes a part of the extents in `self.extents` and starts it. `unreadable` slots are not read.
+    /// Makes a part of the extents in `self.extents` and starts it. `unreadable` slots are not
+    /// read.
     pub(super) fn start_part(&mut self, birth: Birth, unreadable: SlotSet) {
         let id = self.free_parts.pop().unwrap_or_else(|| {
             self.parts.push(Part::default());
@@ -447,8 +449,9 @@ impl Queue {
         }
     }
 
-    /// Some members did not take a write: they leave the array if it can bear that, and what was written to the
-    /// others then stands for it. Else the request fails and the stripe is suspect.
+    /// Some members did not take a write: they leave the array if it can bear that, and what was
+    /// written to the others then stands for it. Else the request fails and the stripe is
+    /// suspect.
     fn handle_unwritten(&mut self, id: PartId) {
         let part = &mut self.parts[id as usize];
         let group = &self.volume.groups[part.group];
@@ -465,7 +468,8 @@ impl Queue {
         self.finish_part(id, Some(kind));
     }
 
-    /// A part has done all its phases: a write is acknowledged once every failure that it relies on is durable.
+    /// A part has done all its phases: a write is acknowledged once every failure that it relies on
+    /// is durable.
     fn acknowledge(&mut self, id: PartId) {
         let part = &mut self.parts[id as usize];
         part.gate = Gate::Ack;

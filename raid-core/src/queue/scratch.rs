@@ -12,7 +12,8 @@ pub(super) struct Range {
 
 /// First fit over a list of free ranges, sorted by offset, neighbours joined.
 ///
-/// Parts are short-lived and alike in size, so the list stays short and first fit does not fragment much.
+/// Parts are short-lived and alike in size, so the list stays short and first fit does not fragment
+/// much.
 #[derive(Debug)]
 pub(super) struct Scratch {
     free: Vec<Range>,

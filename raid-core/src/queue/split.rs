@@ -25,7 +25,8 @@ struct Range {
 }
 
 impl Queue {
-    /// Splits off pieces and parts of a request until it is split up or has enough of them under way.
+    /// Splits off pieces and parts of a request until it is split up or has enough of them under
+    /// way.
     pub(super) fn split_on(&mut self, tag: u32) {
         let state = &mut self.requests[tag as usize];
         state.splitting = true;
@@ -83,7 +84,8 @@ impl Queue {
         }
     }
 
-    /// Splits off one piece or part of a read; returns its length in bytes, 0 if the range has more slices.
+    /// Splits off one piece or part of a read; returns its length in bytes, 0 if the range has more
+    /// slices.
     fn split_read(&mut self, range: Range) -> u64 {
         let volume = &self.volume;
         let group = &volume.groups[range.group];
@@ -99,7 +101,8 @@ impl Queue {
                 geometry,
                 readable: group.in_sync(),
                 writable: SlotSet::new(),
-                // A copy is read without a lock: the whole unit around it must be in sync for any copy to do.
+                // A copy is read without a lock: the whole unit around it must be in sync for any
+                // copy to do.
                 trust: group.trust_unit(range.position / MAPPED_UNIT_BYTES),
                 block_bytes: volume.block_bytes,
             };
@@ -150,7 +153,8 @@ impl Queue {
         self.requests[range.tag as usize].outstanding += 1;
     }
 
-    /// Splits off one part of a modifying request; returns its length in bytes, 0 if there are more slices.
+    /// Splits off one part of a modifying request; returns its length in bytes, 0 if there are more
+    /// slices.
     fn split_write(&mut self, range: Range) -> u64 {
         let geometry = &self.volume.groups[range.group].geometry;
         let kind = self.requests[range.tag as usize].request.kind;
@@ -187,8 +191,8 @@ impl Queue {
         run
     }
 
-    /// Makes a part of the range's first lock unit. Returns the length in bytes that the request's cursor moves:
-    /// 0 while the stripe has slices left.
+    /// Makes a part of the range's first lock unit. Returns the length in bytes that the request's
+    /// cursor moves: 0 while the stripe has slices left.
     fn split_part(&mut self, range: Range, kind: PartKind, unreadable: SlotSet) -> u64 {
         let geometry = &self.volume.groups[range.group].geometry;
         if geometry.parity_count() == 0 {
@@ -245,7 +249,8 @@ impl Queue {
         }
     }
 
-    /// Fills `self.extents` with the bytes `within..within + run` of a stripe that lie in the rows of `window`.
+    /// Fills `self.extents` with the bytes `within..within + run` of a stripe that lie in the rows
+    /// of `window`.
     fn fill_extents(&mut self, range: &Range, within: u64, run: u64, window: (u32, u32)) {
         let chunk_bytes = self.volume.groups[range.group].geometry.chunk_bytes();
         self.extents.clear();
@@ -318,7 +323,8 @@ impl Queue {
         self.settle();
     }
 
-    /// A member that is gone leaves the array at once, if that can be borne; the next write records it.
+    /// A member that is gone leaves the array at once, if that can be borne; the next write records
+    /// it.
     fn fail_gone(&self, piece: &Piece) {
         let group = match piece.owner {
             Owner::Direct { group, .. } => group as usize,

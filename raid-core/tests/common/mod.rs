@@ -1,7 +1,8 @@
-//! A model array: members are vectors, the driver is a loop, faults and order are chosen by the test.
+//! A model array: members are vectors, the driver is a loop, faults and order are chosen by the
+//! test.
 //!
-//! The parity and mirror checks here are written from the definitions (byte loops over GF(2^8) and md's slot
-//! formulas through `Geometry`), not with the engine's planner or kernels.
+//! The parity and mirror checks here are written from the definitions (byte loops over GF(2^8) and
+//! md's slot formulas through `Geometry`), not with the engine's planner or kernels.
 #![allow(dead_code, reason = "each test uses another part of the harness")]
 
 use raid_core::geometry::{Geometry, GeometrySpec, Layout, Level};

@@ -1,5 +1,5 @@
-//! Members that fail while the array is in use: the data stays right, and the superblocks say so before
-//! the write that relies on it is acknowledged.
+//! Members that fail while the array is in use: the data stays right, and the superblocks say so
+//! before the write that relies on it is acknowledged.
 
 use std::path::Path;
 
@@ -79,7 +79,8 @@ fn a_failed_read_is_regenerated() {
     }
 }
 
-/// More failures than the level can bear are errors, never wrong bytes, and the array survives them.
+/// More failures than the level can bear are errors, never wrong bytes, and the array survives
+/// them.
 #[test]
 fn too_many_failures_are_errors() {
     let folder = tempfile::tempdir_in(".").unwrap();

@@ -250,7 +250,8 @@ impl RawArray {
             zone_start += (end - row) * zone.len();
             row = end;
         }
-        // md cuts bits off a member's size where the chunk is no power of two: the array ends there.
+        // md cuts bits off a member's size where the chunk is no power of two: the array ends
+        // there.
         let sectors = chunk / SECTOR_BYTES;
         let published = chunks.iter().map(|count| (count * sectors) & !(sectors - 1));
         content.truncate(published.sum::<usize>() * SECTOR_BYTES);

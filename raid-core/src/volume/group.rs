@@ -1,0 +1,306 @@
+//! The state of one group: who is in sync, what is durable, what may be believed.
+
+use super::{
+    GroupConfig, MAPPED_UNIT_BYTES, MetadataUpdate, SLICE_BYTES_MAX, UNIT_BYTES_MAX, VolumeError,
+    check_intent,
+};
+use crate::geometry::{Geometry, Level};
+use crate::intent::Intent;
+use crate::lock::QUEUE_COUNT_MAX;
+use crate::plan::Trust;
+use crate::slots::SlotSet;
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// The state of one group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) geometry: Geometry,
+    pub(crate) data_offsets: Box<[u64]>,
+    /// Index of slot 0 among all members.
+    pub(crate) member_base: usize,
+    /// Height in bytes of a lock unit's slice; equals the chunk unless that is tall.
+    pub(crate) slice_bytes: u32,
+    /// True if the level keeps anything redundant, so that dirty marks mean something.
+    pub(crate) redundant: bool,
+    pub(crate) intent: Option<Intent>,
+    pub(super) in_sync: [AtomicU64; 4],
+    /// False while every slot is in sync.
+    pub(super) degraded: AtomicBool,
+    /// Group bytes below this are in sync; `u64::MAX` when all are.
+    pub(super) synced: AtomicU64,
+    /// A write failed in a way that may have left a stripe inconsistent: never mark clean.
+    pub(super) suspect: AtomicBool,
+    pub(super) suspicion: AtomicU64,
+    pub(super) dirty_wanted: AtomicBool,
+    pub(super) dirty_durable: AtomicBool,
+    pub(super) needed: AtomicU64,
+    pub(super) durable: AtomicU64,
+    /// Held while membership changes, which is rare.
+    pub(super) changing: AtomicBool,
+    /// A queue is writing this group's superblocks.
+    pub(super) writing_metadata: AtomicBool,
+    /// The superblocks cannot be written any more: modifying requests fail.
+    pub(super) stopped: AtomicBool,
+    /// The bitmap's current period, and for each queue its writes under way that began in even and
+    /// odd ones.
+    pub(super) period: AtomicU64,
+    pub(super) writes: Box<[CachePadded<[AtomicU64; 2]>]>,
+}
+
+/// What a write must wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteGate {
+    Open,
+    Stopped,
+    Wait,
+}
+
+impl Group {
+    pub(super) fn new(
+        index: usize,
+        config: GroupConfig,
+        member_base: usize,
+        block_bytes: u32,
+    ) -> Result<Self, VolumeError> {
+        let GroupConfig { geometry, data_offsets, in_sync, trust, dirty, intent } = config;
+        let slots = geometry.slot_count();
+        if data_offsets.len() != slots {
+            return Err(VolumeError::DataOffsets { got: data_offsets.len(), slots });
+        }
+        check_intent(&geometry, intent.as_ref())?;
+        let unaligned = data_offsets.iter().find(|&&start| start % u64::from(block_bytes) != 0);
+        if let Some(&offset) = unaligned {
+            return Err(VolumeError::Unaligned { offset, block_bytes });
+        }
+        let missing = SlotSet::first(slots).difference(in_sync);
+        if !geometry.tolerates(&missing) {
+            let missing = missing.len();
+            return Err(VolumeError::NotEnoughMembers { group: index, missing, slots });
+        }
+        let slice = (UNIT_BYTES_MAX / slots as u64).max(4096);
+        let slice = 1 << slice.min(u64::from(SLICE_BYTES_MAX)).ilog2();
+        let slice_bytes = geometry.chunk_bytes().min(slice) as u32;
+        let redundant = !matches!(geometry.level(), Level::Raid0 | Level::Linear);
+        Ok(Self {
+            data_offsets: data_offsets.into(),
+            member_base,
+            slice_bytes,
+            redundant,
+            in_sync: in_sync.words().map(AtomicU64::new),
+            degraded: AtomicBool::new(!missing.is_empty()),
+            // With a bitmap distrust is a matter of its bits.
+            synced: AtomicU64::new(match (trust, &intent) {
+                (Trust::Unsynced, None) => 0,
+                (Trust::Unsynced, Some(_)) | (Trust::InSync, _) => u64::MAX,
+            }),
+            intent: intent.map(|intent| Intent::new(&intent, trust == Trust::Unsynced)),
+            suspect: AtomicBool::new(false),
+            suspicion: AtomicU64::new(0),
+            dirty_wanted: AtomicBool::new(dirty),
+            dirty_durable: AtomicBool::new(dirty),
+            needed: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            changing: AtomicBool::new(false),
+            writing_metadata: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            period: AtomicU64::new(0),
+            writes: (0..QUEUE_COUNT_MAX).map(|_| CachePadded::default()).collect(),
+            geometry,
+        })
+    }
+
+    pub(crate) fn in_sync(&self) -> SlotSet {
+        SlotSet::from_words(self.in_sync.each_ref().map(|word| word.load(Ordering::Acquire)))
+    }
+
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.degraded.load(Ordering::Acquire)
+    }
+
+    /// Whether redundancy may be believed in a lock unit.
+    pub(crate) fn trust_unit(&self, unit: u64) -> Trust {
+        let end = (unit + 1).saturating_mul(self.lock_unit()).min(self.geometry.array_bytes());
+        let distrusted = || {
+            let (start, len) = self.intent_span(unit);
+            self.intent.as_ref().is_some_and(|intent| intent.is_unsynced(start, len))
+        };
+        if end > self.synced.load(Ordering::Acquire) || distrusted() {
+            return Trust::Unsynced;
+        }
+        Trust::InSync
+    }
+
+    /// Whether redundancy may be believed everywhere.
+    pub(super) fn trust(&self) -> Trust {
+        let all = self.geometry.array_bytes() <= self.synced.load(Ordering::Acquire);
+        let distrusted = self.intent.as_ref().is_some_and(|intent| intent.unsynced_count() > 0);
+        if all && !distrusted { Trust::InSync } else { Trust::Unsynced }
+    }
+
+    /// Bitmap addresses of a lock unit: `(first, length)`.
+    pub(crate) fn intent_span(&self, unit: u64) -> (u64, u64) {
+        if self.geometry.parity_count() > 0 {
+            let chunk = self.geometry.chunk_bytes();
+            (unit * chunk, chunk)
+        } else {
+            let start = unit * MAPPED_UNIT_BYTES;
+            (start, MAPPED_UNIT_BYTES.min(self.geometry.array_bytes() - start))
+        }
+    }
+
+    /// Group bytes that are locked together, and so resynced together.
+    pub(crate) fn lock_unit(&self) -> u64 {
+        if self.geometry.parity_count() > 0 {
+            self.geometry.chunk_bytes() * self.geometry.data_slots() as u64
+        } else {
+            MAPPED_UNIT_BYTES
+        }
+    }
+
+    /// Notes that a failed write may have left a unit inconsistent. While nothing is missing its
+    /// redundancy is not believed any more, so that later writes compute it anew; a degraded
+    /// group has no such choice. Without a bitmap to say where, that is the whole group.
+    pub(crate) fn mark_suspect(&self, unit: Option<u64>) {
+        self.suspicion.fetch_add(1, Ordering::AcqRel);
+        self.suspect.store(true, Ordering::Release);
+        if !self.redundant || self.is_degraded() {
+            return;
+        }
+        match (&self.intent, unit) {
+            (Some(intent), Some(unit)) => {
+                let (start, len) = self.intent_span(unit);
+                intent.distrust(start, len);
+            }
+            _ => self.synced.store(0, Ordering::Release),
+        }
+    }
+
+    /// Asks whether a write to a unit may be sent as far as the write-intent bitmap goes.
+    pub(crate) fn intent_gate(&self, unit: u64) -> WriteGate {
+        let Some(intent) = &self.intent else { return WriteGate::Open };
+        let (start, len) = self.intent_span(unit);
+        if intent.enter(start, len) { WriteGate::Open } else { WriteGate::Wait }
+    }
+
+    /// Asks whether a write may be sent now.
+    pub(crate) fn write_gate(&self) -> WriteGate {
+        if self.stopped.load(Ordering::Acquire) {
+            return WriteGate::Stopped;
+        }
+        if !self.redundant {
+            return WriteGate::Open;
+        }
+        if !self.dirty_durable.load(Ordering::Acquire) {
+            if !self.dirty_wanted.swap(true, Ordering::AcqRel) {
+                self.needed.fetch_add(1, Ordering::AcqRel);
+            }
+            return WriteGate::Wait;
+        }
+        self.ack_gate()
+    }
+
+    /// Asks whether a finished write may be acknowledged now.
+    pub(crate) fn ack_gate(&self) -> WriteGate {
+        if self.stopped.load(Ordering::Acquire) {
+            return WriteGate::Stopped;
+        }
+        let needed = self.needed.load(Ordering::Acquire);
+        if self.durable.load(Ordering::Acquire) >= needed {
+            WriteGate::Open
+        } else {
+            WriteGate::Wait
+        }
+    }
+
+    /// Counts a write that begins now; returns its period for [`Group::end_write`].
+    pub(crate) fn begin_write(&self, queue: usize) -> u8 {
+        loop {
+            let period = self.period.load(Ordering::SeqCst);
+            let parity = (period % 2) as u8;
+            self.writes[queue][usize::from(parity)].fetch_add(1, Ordering::SeqCst);
+            if self.period.load(Ordering::SeqCst) == period {
+                return parity;
+            }
+            self.end_write(queue, parity);
+        }
+    }
+
+    /// Counts a write that has ended.
+    pub(crate) fn end_write(&self, queue: usize, period: u8) {
+        let before = self.writes[queue][usize::from(period)].fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "no write of this period is under way");
+    }
+
+    /// Declares a slot faulty if the rest can bear it; true if it is out of sync afterwards.
+    pub(crate) fn fail(&self, slot: usize) -> bool {
+        while self.changing.swap(true, Ordering::AcqRel) {
+            core::hint::spin_loop();
+        }
+        let mut rest = self.in_sync();
+        let was_in_sync = rest.contains(slot);
+        rest.remove(slot);
+        let bearable = self.redundant
+            && self.trust() == Trust::InSync
+            && self.geometry.tolerates(&self.geometry.slots().difference(rest));
+        if was_in_sync && bearable {
+            let words = rest.words();
+            self.in_sync[slot / 64].store(words[slot / 64], Ordering::Release);
+            self.degraded.store(true, Ordering::Release);
+            self.needed.fetch_add(1, Ordering::AcqRel);
+        }
+        self.changing.store(false, Ordering::Release);
+        !was_in_sync || bearable
+    }
+
+    /// Claims the duty to write this group's superblocks, if something must become durable.
+    pub(crate) fn claim_metadata(&self, group: usize) -> Option<MetadataUpdate> {
+        let superblocks_due =
+            || self.durable.load(Ordering::Acquire) < self.needed.load(Ordering::Acquire);
+        let bits_due =
+            || self.intent.as_ref().is_some_and(|intent| intent.due.load(Ordering::SeqCst));
+        if !(superblocks_due() || bits_due()) || self.stopped.load(Ordering::Acquire) {
+            return None;
+        }
+        if self.writing_metadata.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        // Read again under the claim: another queue may just have finished.
+        let epoch = self.needed.load(Ordering::Acquire);
+        let superblocks = self.durable.load(Ordering::Acquire) < epoch;
+        let intent = self.intent.as_ref().and_then(Intent::image);
+        if !superblocks && intent.is_none() {
+            self.writing_metadata.store(false, Ordering::Release);
+            return None;
+        }
+        let dirty = self.dirty_wanted.load(Ordering::Acquire);
+        let in_sync = self.in_sync();
+        Some(MetadataUpdate { group, epoch, superblocks, intent, dirty, in_sync })
+    }
+
+    /// Ends a claimed update. `failed` are slots whose superblock could not be written.
+    pub(crate) fn metadata_done(&self, update: &MetadataUpdate, failed: &SlotSet) {
+        let mut all_recorded = true;
+        for slot in failed.iter() {
+            all_recorded &= self.fail(slot);
+        }
+        if !all_recorded {
+            self.stopped.store(true, Ordering::Release);
+        } else if failed.is_empty() {
+            if let (Some(intent), Some(image)) = (&self.intent, &update.intent) {
+                intent.made_durable(image);
+            }
+            if update.superblocks {
+                self.durable.fetch_max(update.epoch, Ordering::AcqRel);
+                if update.dirty {
+                    self.dirty_durable.store(true, Ordering::Release);
+                }
+            }
+        } else if let (Some(intent), Some(_)) = (&self.intent, &update.intent) {
+            // Once more, to those that are left.
+            intent.due.store(true, Ordering::SeqCst);
+        }
+        self.writing_metadata.store(false, Ordering::Release);
+    }
+}
