@@ -1,10 +1,11 @@
 //! The engine of one thread: requests in, member operations out, results in, completions out.
 //!
 //! ```text
-//!   submit --> split --> healthy read: straight to a member operation
-//!                    \-> part --> lock -> metadata gate -> plan -> scratch -> phases -> ack gate -> done
-//!                                  |            |                       |
-//!                                parked      waiting                 waiting
+//!   submit -> split -> healthy read: straight to a member operation
+//!                  \
+//!                   > part -> lock -> metadata gate -> plan -> scratch -> phases -> ack -> done
+//!                              |            |                     |                  |
+//!                            parked      waiting               waiting            waiting
 //! ```
 //!
 //! A `Queue` belongs to one thread and never blocks; it shares a [`Volume`] with the other queues.

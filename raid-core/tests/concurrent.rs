@@ -433,8 +433,8 @@ fn unwritable_metadata_stops_writes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
 
-    /// With a bitmap: every write finds its bit on the members first (the rig checks), bits go again
-    /// when writes have ended, and after a crash at any point a resync of the set bits alone makes
+    /// With a bitmap: every write finds its bit on the members first (the rig checks), bits go
+    /// again when writes have ended, and after a crash at any point a resync of the set bits alone makes
     /// all redundancy right.
     #[test]
     fn the_bitmap_covers_every_write(

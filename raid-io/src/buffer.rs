@@ -1,7 +1,7 @@
 //! Memory for requests: owned, page-aligned buffers, and the slab that a queue registers once.
 //!
 //! ```text
-//! slab of one queue:  | zeroes | scratch: the engine's own reads, parity | pool: buffers lent out |
+//! slab of one queue:  | zeroes | scratch: the engine's reads, parity | pool: lent buffers |
 //! ```
 //!
 //! Invariants:

@@ -1,7 +1,7 @@
 //! Making an array: everything is checked before the first byte is written.
 //!
 //! ```text
-//! look at paths -> open what exists -> signatures -> plan sizes -> make files -> superblocks -> start
+//! look at paths -> open what exists -> signatures -> sizes -> make files -> superblocks -> start
 //!                  '--------------- nothing is written ------------'
 //! ```
 
