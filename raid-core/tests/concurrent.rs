@@ -434,8 +434,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
 
     /// With a bitmap: every write finds its bit on the members first (the rig checks), bits go
-    /// again when writes have ended, and after a crash at any point a resync of the set bits alone makes
-    /// all redundancy right.
+    /// again when writes have ended, and after a crash at any point a resync of the set bits
+    /// alone makes all redundancy right.
     #[test]
     fn the_bitmap_covers_every_write(
         seed in any::<u64>(),
