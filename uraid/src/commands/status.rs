@@ -1,12 +1,18 @@
 //! `uraid status`: the state and the counters of a served array.
 
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use super::print;
 use crate::cli::Status;
 use crate::control;
 use crate::failure::Failure;
 use crate::report;
+use crate::report::progress::{self, Earlier};
+
+/// Between two looks that tell the speed of background work.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
 /// Runs the command.
 ///
@@ -19,10 +25,17 @@ pub(crate) fn run(options: &Status) -> Result<ExitCode, Failure> {
         print(&report::json(&answer)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let status: raid_io::Status = serde_json::from_value(answer)?;
+    let mut status: raid_io::Status = serde_json::from_value(answer)?;
+    let mut earlier = None;
+    if progress::is_busy(&status) {
+        thread::sleep(BETWEEN_LOOKS);
+        let later = serde_json::from_value(control::ask(&options.control, "status")?)?;
+        let before = std::mem::replace(&mut status, later);
+        earlier = Some(Earlier { status: before, age: BETWEEN_LOOKS });
+    }
     let text = match options.mdstat {
-        true => report::mdstat::render(&status),
-        false => report::status::render(&status),
+        true => report::mdstat::render(&status, earlier.as_ref()),
+        false => report::status::render(&status, earlier.as_ref()),
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -15,8 +15,16 @@ use std::fmt::Write;
 use raid_core::layout::{Layout, Level};
 use raid_io::{GroupStatus, MemberStatus, Status};
 
-/// Renders the arrays of `status`.
-pub(crate) fn render(status: &Status) -> String {
+use super::progress::{Earlier, Progress};
+
+/// What a group's lines need besides the group.
+struct Seen<'a> {
+    status: &'a Status,
+    progress: Option<Progress<'a>>,
+}
+
+/// Renders the arrays of `status`; `earlier` tells the speed of background work.
+pub(crate) fn render(status: &Status, earlier: Option<&Earlier>) -> String {
     let mut text = String::from("Personalities : ");
     for level in ["raid0", "raid1", "raid10", "raid6", "raid5", "raid4", "linear"] {
         let _ = write!(text, "[{level}] ");
@@ -27,7 +35,8 @@ pub(crate) fn render(status: &Status) -> String {
     }
     for (index, group) in status.groups.iter().enumerate().rev() {
         let number = if status.groups.len() > 1 { index + 1 } else { 0 };
-        array(&mut text, number, status, group);
+        let progress = Progress::of(status, index, earlier);
+        array(&mut text, number, group, Seen { status, progress });
     }
     text.push_str("unused devices: <none>\n");
     text
@@ -44,7 +53,8 @@ fn outer(text: &mut String, status: &Status) {
         writeln!(text, "\n      {blocks} blocks super 1.2{}\n      ", chunks(status.chunk_bytes));
 }
 
-fn array(text: &mut String, number: usize, status: &Status, group: &GroupStatus) {
+fn array(text: &mut String, number: usize, group: &GroupStatus, seen: Seen<'_>) {
+    let Seen { status, progress } = seen;
     let _ = write!(text, "md{number} : {} {}", activity(status), group.level);
     for member in group.members.iter().rev() {
         text.push_str(&member_word(member));
@@ -52,7 +62,9 @@ fn array(text: &mut String, number: usize, status: &Status, group: &GroupStatus)
     let blocks = group.size_bytes >> 10;
     let _ = writeln!(text, "\n      {blocks} blocks super 1.2{}", shape(group));
     text.push_str("      ");
-    text.push_str(&progress(group));
+    if let Some(progress) = progress {
+        text.push_str(&progress_line(&progress));
+    }
     text.push('\n');
 }
 
@@ -133,20 +145,21 @@ fn copies(group: &GroupStatus) -> String {
     text
 }
 
-/// `[=>...................]  recovery =  8.5% (16775552/195310144)`, and a new line, while
-/// something goes on.
-fn progress(group: &GroupStatus) -> String {
-    let action = match group.sync_action.as_str() {
-        "recover" => "recovery",
-        "" | "idle" => return String::new(),
-        other => other,
-    };
-    let (done, total) = (group.sync_done_bytes >> 10, (group.sync_total_bytes >> 10).max(1));
-    let permille = done.min(total) * 1000 / total;
+/// `[=>...................]  recovery =  8.5% (16775552/195310144) finish=17.0min speed=...`, and a
+/// new line, while something goes on. Parsers want every part of it.
+fn progress_line(progress: &Progress<'_>) -> String {
+    let permille = progress.permille();
     let filled = (permille / 50) as usize;
     let bar = format!("{}>{}", "=".repeat(filled), ".".repeat(20 - filled));
+    let Progress { action, done, total, speed } = progress;
     let (whole, tenth) = (permille / 10, permille % 10);
-    format!("[{bar}]  {action} = {whole:>2}.{tenth}% ({done}/{total})\n      ")
+    let left = progress.tenth_minutes_left();
+    format!(
+        "[{bar}]  {action} = {whole:>2}.{tenth}% ({done}/{total}) finish={}.{}min \
+         speed={speed}K/sec\n      ",
+        left / 10,
+        left % 10
+    )
 }
 
 #[cfg(test)]
@@ -222,7 +235,7 @@ mod tests {
             ),
         ];
         for (group, right) in cases {
-            assert_eq!(render(&one(group)), format!("{HEAD}{right}{TAIL}"));
+            assert_eq!(render(&one(group), None), format!("{HEAD}{right}{TAIL}"));
         }
     }
 
@@ -234,7 +247,7 @@ mod tests {
         ];
         let status =
             Status { size_bytes: 6144 << 10, chunk_bytes: 65536, groups, ..Status::default() };
-        let text = render(&status);
+        let text = render(&status, None);
         let right = "md0 : active raid0 md2[1] md1[0]\n      \
                      6144 blocks super 1.2 64k chunks\n      \n\
                      md2 : active raid5 ";
@@ -247,8 +260,13 @@ mod tests {
         group.sync_action = "recover".into();
         group.sync_done_bytes = 16_775_552 << 10;
         group.sync_total_bytes = 195_310_144 << 10;
-        let right = "      [=>...................]  recovery =  8.5% (16775552/195310144)\n";
-        let text = render(&one(group));
+        let right = "      [=>...................]  recovery =  8.5% (16775552/195310144) \
+                     finish=11.4min speed=259783K/sec\n";
+        let status = one(group);
+        let mut before = status.clone();
+        before.groups[0].sync_done_bytes -= 259_783 << 10;
+        let earlier = Earlier { status: before, age: std::time::Duration::from_secs(1) };
+        let text = render(&status, Some(&earlier));
         assert!(text.contains(right), "{text}");
         assert!(text.contains(" [2/1] [U_]\n"), "{text}");
     }

@@ -3,6 +3,7 @@
 pub(crate) mod detail;
 pub(crate) mod examine;
 pub(crate) mod mdstat;
+pub(crate) mod progress;
 pub(crate) mod status;
 
 use serde::Serialize;

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use raid_io::{GroupStatus, MemberStatus, Statistics, Status};
 
 use super::detail::state_words;
+use super::progress::{Earlier, Progress};
 use crate::size;
 
 /// Renders `status` for people.
-pub(crate) fn render(status: &Status) -> String {
+pub(crate) fn render(status: &Status, earlier: Option<&Earlier>) -> String {
     let mut text = String::new();
     let name = if status.name.is_empty() { &status.uuid } else { &status.name };
     let _ = writeln!(text, "array:   {name} ({}{})", status.level, shape(status));
@@ -19,6 +20,7 @@ pub(crate) fn render(status: &Status) -> String {
     if let Some((trouble, action)) = advice(status) {
         let _ = writeln!(text, "status:  {trouble}\naction:  {action}");
     }
+    background(&mut text, status, earlier);
     let _ = writeln!(text, "backend: {}\n\nmembers:", status.backend);
     for group in &status.groups {
         if status.groups.len() > 1 {
@@ -53,6 +55,16 @@ fn advice(status: &Status) -> Option<(String, &'static str)> {
         return Some((trouble, "stop it, and serve it with the missing members back or replaced"));
     }
     None
+}
+
+fn background(text: &mut String, status: &Status, earlier: Option<&Earlier>) {
+    for progress in (0..status.groups.len()).filter_map(|i| Progress::of(status, i, earlier)) {
+        let label = format!("{}:", progress.action);
+        let (permille, left) = (progress.permille(), progress.tenth_minutes_left());
+        let (percent, minutes) = (permille as f64 / 10.0, left as f64 / 10.0);
+        let speed = progress.speed;
+        let _ = writeln!(text, "{label:<8} {percent}%, {speed} KiB/s, {minutes} minutes left");
+    }
 }
 
 fn group_members(text: &mut String, group: &GroupStatus) {
@@ -105,12 +117,12 @@ mod tests {
             groups: vec![group],
             ..Status::default()
         };
-        let text = render(&status);
+        let text = render(&status, None);
         assert!(text.contains("state:   clean, degraded\nstatus:  1 of the slots"), "{text}");
         status.groups[0].degraded = 2;
-        assert!(render(&status).contains("more members are lost"));
+        assert!(render(&status, None).contains("more members are lost"));
         status.groups[0].degraded = 0;
         status.degraded = 0;
-        assert!(!render(&status).contains("action:"));
+        assert!(!render(&status, None).contains("action:"));
     }
 }
