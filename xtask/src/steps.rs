@@ -15,11 +15,7 @@ const BEFORE_TESTS: [Step<'_>; 4] = [
         &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
         &[],
     ),
-    (
-        "documentation",
-        &["doc", "--workspace", "--no-deps", "--document-private-items"],
-        &[("RUSTDOCFLAGS", "-D warnings")],
-    ),
+    ("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
     ("raid-core without std", &["check", "-p", "raid-core", "--no-default-features"], &[]),
 ];
 
