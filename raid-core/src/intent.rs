@@ -10,7 +10,7 @@
 //!   touched  set by every write before it looks at `durable`; cleared by the ageing
 //! ```
 //!
-//! Clearing is lazy and needs no counter for each bit. Time is cut into periods ([`Intent::age`]);
+//! Clearing is lazy and needs no counter for each bit. Time is cut into periods (`Intent::age`);
 //! a period ends only when every write that began before it has ended. A bit that no write touched
 //! in a whole period therefore has none under way: it is taken back in memory, then on the members.
 //! A write that comes in between either sees the bit taken back, and waits for it to be set again,

@@ -33,7 +33,7 @@ pub struct OuterConfig {
     pub data_offsets: Vec<u64>,
 }
 
-/// What a [`Volume`] is made of.
+/// What a [`Volume`](super::Volume) is made of.
 #[derive(Clone, Debug)]
 pub struct VolumeConfig {
     /// One group, or as many as the outer geometry has slots.
