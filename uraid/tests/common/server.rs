@@ -46,6 +46,36 @@ impl Server {
         server
     }
 
+    /// Runs `uraid` without arguments in `folder`.
+    pub fn start_default(folder: &Path) -> Self {
+        let log = folder.join("serve.log");
+        let mut command = uraid();
+        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
+        let lines = read_lines(&mut child);
+        let control = folder.join("uraid-data/control.sock");
+        let mut server = Self { child, lines, uri: String::new(), control, log };
+        server.uri = server.wait_until_ready();
+        server
+    }
+
+    /// The next line of standard output.
+    pub fn next_line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Standard output up to the first line that contains `word`.
+    pub fn lines_until(&mut self, word: &str) -> String {
+        let mut text = String::new();
+        loop {
+            let line = self.next_line();
+            text += &(line.clone() + "\n");
+            if line.contains(word) {
+                return text;
+            }
+        }
+    }
+
     fn wait_until_ready(&mut self) -> String {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => match line.strip_prefix("ready ") {
