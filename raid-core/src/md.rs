@@ -10,8 +10,8 @@
 //! Invariants of everything below:
 //!
 //! - No I/O, no clock, no randomness: bytes, times and uuids are arguments.
-//! - Nothing read from a member is trusted: a decoded [`Superblock`] has been through every check of
-//!   [`superblock`], its offsets are inside its member and its areas do not overlap.
+//! - Nothing read from a member is trusted: a decoded [`Superblock`] has been through every check
+//!   of [`superblock`], its offsets are inside its member and its areas do not overlap.
 //! - What this code does not understand it carries along unchanged, and refuses to write to.
 //! - Names ending in `_sectors` are md's 512-byte sectors, names ending in `_bytes` are bytes.
 //!

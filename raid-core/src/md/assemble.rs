@@ -1,33 +1,34 @@
-//! Deciding from the superblocks of some members what the array is, who belongs to it and in what state.
+//! Deciding from the superblocks of some members what the array is, who belongs to it and in what
+//! state.
 //!
 //! # Who is current
 //!
-//! An update gives every superblock that takes part the same next event count, and nothing that relies
-//! on it happens before it is durable on all of them: no write is acknowledged over a failed member
-//! whose failure is not recorded, no write is sent before the dirty mark is down. So:
+//! An update gives every superblock that takes part the same next event count, and nothing that
+//! relies on it happens before it is durable on all of them: no write is acknowledged over a failed
+//! member whose failure is not recorded, no write is sent before the dirty mark is down. So:
 //!
-//! - The superblocks with the highest event count are the *newest*; their role tables are the truth.
-//!   When they do not agree with each other, two halves were written apart: refused.
+//! - The superblocks with the highest event count are the *newest*; their role tables are the
+//!   truth. When they do not agree with each other, two halves were written apart: refused.
 //! - A member with that event count is current, in the role that the tables give it.
-//! - A member exactly **one** event behind is current if the newest tables list its number as active in
-//!   the slot that it claims itself, and if it calls no current member faulty. The last update did
-//!   not reach it, and whatever that update was (dirty, clean, somebody else's failure or arrival), no
-//!   write relied on it yet: had its own write failed, the next update would have listed it as faulty.
-//!   This is a crash between two superblock writes.
-//! - The distance alone is never enough: a member whose number the newest tables call faulty, spare or
-//!   something else is out even one event behind (md once let such a member back in, and parity was
-//!   rewritten to match stale data).
+//! - A member exactly **one** event behind is current if the newest tables list its number as
+//!   active in the slot that it claims itself, and if it calls no current member faulty. The last
+//!   update did not reach it, and whatever that update was (dirty, clean, somebody else's failure
+//!   or arrival), no write relied on it yet: had its own write failed, the next update would have
+//!   listed it as faulty. This is a crash between two superblock writes.
+//! - The distance alone is never enough: a member whose number the newest tables call faulty, spare
+//!   or something else is out even one event behind (md once let such a member back in, and parity
+//!   was rewritten to match stale data).
 //! - Two or more events behind is stale, whatever the tables say. Tables that list such a member as
 //!   active were written without it being told twice: that does not happen in an orderly life.
-//! - A member that is out, but whose own tables go on with none of the current members while a slot of
-//!   theirs stands empty there, went on alone: split brain, refused.
+//! - A member that is out, but whose own tables go on with none of the current members while a slot
+//!   of theirs stands empty there, went on alone: split brain, refused.
 //!
 //! `force` lets as many stale members back in as the array cannot do without, newest first.
 //!
 //! # What is not decided here
 //!
-//! Nothing is written. The first update ([`crate::md::update::apply`]) of an array that was assembled
-//! with members left out lists them as faulty.
+//! Nothing is written. The first update ([`crate::md::update::apply`]) of an array that was
+//! assembled with members left out lists them as faulty.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -93,7 +94,8 @@ pub struct Assembly {
     /// Event count of the newest superblocks.
     pub events: u64,
     /// How far the redundancy is known to be right: `None` for everywhere (clean). In bytes of a
-    /// member's data area for levels 1, 4, 5 and 6, in bytes of the array for level 10, as md counts.
+    /// member's data area for levels 1, 4, 5 and 6, in bytes of the array for level 10, as md
+    /// counts.
     pub resynced_bytes: Option<u64>,
     /// What fills each slot; its length is the slot count.
     pub slots: Vec<SlotState>,
@@ -129,7 +131,8 @@ pub struct SlotMember {
     pub dev_number: u32,
     /// Its data area, in bytes of the member.
     pub data: Range<u64>,
-    /// `Some`: only the first so many bytes of the data area are filled; the rest must be recovered.
+    /// `Some`: only the first so many bytes of the data area are filled; the rest must be
+    /// recovered.
     pub recovered_bytes: Option<u64>,
     /// Read from it only when there is no other (write-mostly).
     pub is_write_mostly: bool,

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A bad block was unreadable on the source of a rebuild, or unwritable. Reading it gives an error,
-//! never the bytes that happen to be there; a successful write of it heals it. The log is in use only
-//! while the superblock has [`Features::BAD_BLOCKS`](crate::md::superblock::Features::BAD_BLOCKS).
+//! never the bytes that happen to be there; a successful write of it heals it. The log is in use
+//! only while the superblock has
+//! [`Features::BAD_BLOCKS`](crate::md::superblock::Features::BAD_BLOCKS).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -44,7 +45,8 @@ pub enum BadBlocksError {
     Unreadable,
     /// An entry outside of the member, or empty.
     #[error(
-        "entry {index} of the bad-block log, {units} units from unit {first}, is no part of the member"
+        "entry {index} of the bad-block log, {units} units from unit {first}, is no part of the \
+            member"
     )]
     Entry {
         /// Which.
@@ -72,8 +74,8 @@ pub struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// The bytes of a member that hold its log, to be read and given to [`decode`](Self::decode); `None`
-    /// when there is no log.
+    /// The bytes of a member that hold its log, to be read and given to [`decode`](Self::decode);
+    /// `None` when there is no log.
     #[must_use]
     pub fn log_bytes(superblock: &Superblock) -> Option<Range<u64>> {
         let log = superblock.bad_block_log;
@@ -86,7 +88,8 @@ impl BadBlocks {
         Some(start * SECTOR_BYTES..(start + u64::from(log.size_sectors)) * SECTOR_BYTES)
     }
 
-    /// Decodes the log of a member. Empty without the superblock's feature bit, whatever `log` holds.
+    /// Decodes the log of a member. Empty without the superblock's feature bit, whatever `log`
+    /// holds.
     ///
     /// # Errors
     ///
@@ -128,8 +131,9 @@ impl BadBlocks {
         Ok(bad)
     }
 
-    /// The log as it is to be written, for [`log_bytes`](Self::log_bytes) of the member; the superblock has
-    /// to have its feature bit exactly when there is a range ([`Superblock::set_bad_blocks`]).
+    /// The log as it is to be written, for [`log_bytes`](Self::log_bytes) of the member; the
+    /// superblock has to have its feature bit exactly when there is a range
+    /// ([`Superblock::set_bad_blocks`]).
     ///
     /// Ranges are widened to whole units.
     ///

@@ -8,16 +8,17 @@
 //!   a bit is cleared some seconds         after   the last one, when all members have the data
 //! ```
 //!
-//! Every member of the array has the same bitmap, near its superblock ([`Superblock::bitmap_room`]). What
-//! a region is, depends on the level: see [`crate::md::regions`].
+//! Every member of the array has the same bitmap, near its superblock
+//! ([`Superblock::bitmap_room`]). What a region is, depends on the level: see
+//! [`crate::md::regions`].
 //!
-//! - [`BitmapImage`] is the bitmap of a running array: marks and clears regions, and says which blocks
-//!   have to be written for that. The order of writes is the caller's duty.
+//! - [`BitmapImage`] is the bitmap of a running array: marks and clears regions, and says which
+//!   blocks have to be written for that. The order of writes is the caller's duty.
 //! - [`believe`] says after a start which regions have to be resynced.
 //! - [`choose`] makes the header of a new bitmap, with the chunk size and place of mdadm.
 //!
-//! There is no checksum. A header that does not fit its array in any field is not believed, and what is
-//! not believed means *everything is dirty*, never *nothing*.
+//! There is no checksum. A header that does not fit its array in any field is not believed, and
+//! what is not believed means *everything is dirty*, never *nothing*.
 
 mod believe;
 mod choose;
@@ -70,7 +71,8 @@ impl BitmapContext {
     }
 }
 
-/// The bytes of the header (facts: what `mdadm --examine-bitmap` prints of real ones, kernel documentation).
+/// The bytes of the header (facts: what `mdadm --examine-bitmap` prints of real ones, kernel
+/// documentation).
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawHead {
@@ -101,8 +103,8 @@ pub struct BitmapHead {
     pub uuid_bytes: [u8; 16],
     /// Event count of the array when the bitmap's header was written last.
     pub events: u64,
-    /// Event count up to which every member has had the regions that are clean: a member that left at
-    /// this count or later needs only the dirty regions to come back.
+    /// Event count up to which every member has had the regions that are clean: a member that left
+    /// at this count or later needs only the dirty regions to come back.
     pub events_cleared: u64,
     /// Sync sectors of the array.
     pub sync_sectors: u64,

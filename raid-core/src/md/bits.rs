@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-/// Sets (or clears) the bits of `range`, which lie inside `bytes`. Returns the range of bytes that have
-/// changed, empty when none has.
+/// Sets (or clears) the bits of `range`, which lie inside `bytes`. Returns the range of bytes that
+/// have changed, empty when none has.
 pub(super) fn fill(bytes: &mut [u8], range: Range<u64>, value: bool) -> Range<usize> {
     let mut changed: Option<Range<usize>> = None;
     let mut bit = range.start;

@@ -1,4 +1,5 @@
-//! Planning a new array: sizes and offsets as mdadm chooses them, and the superblock of each member.
+//! Planning a new array: sizes and offsets as mdadm chooses them, and the superblock of each
+//! member.
 
 use alloc::vec::Vec;
 
@@ -34,9 +35,11 @@ pub struct CreateOptions<'a> {
     pub array_uuid: MdUuid,
     /// Now.
     pub time: MdTime,
-    /// Used size of each member in bytes (mdadm `--size`); `None` for all that the smallest one has.
+    /// Used size of each member in bytes (mdadm `--size`); `None` for all that the smallest one
+    /// has.
     pub size_bytes: Option<u64>,
-    /// Data offset in bytes for every member (mdadm `--data-offset`); `None` for the choice of mdadm.
+    /// Data offset in bytes for every member (mdadm `--data-offset`); `None` for the choice of
+    /// mdadm.
     pub data_offset_bytes: Option<u64>,
     /// Whether redundancy has to be made.
     pub initial: Initial,
@@ -47,8 +50,8 @@ pub struct CreateOptions<'a> {
 pub enum Initial {
     /// The members agree already, or nobody cares (mdadm `--assume-clean`).
     AssumeClean,
-    /// A resync has to run: the array starts dirty. Levels without redundancy are always clean, and so is
-    /// parity with a slot missing, which has nothing to be compared with.
+    /// A resync has to run: the array starts dirty. Levels without redundancy are always clean, and
+    /// so is parity with a slot missing, which has nothing to be compared with.
     Resync,
 }
 
@@ -152,9 +155,11 @@ pub enum CreateError {
         /// The level.
         level: i32,
     },
-    /// A RAID 6 without one slot has two parities that need not agree, and no kernel resyncs it like that.
+    /// A RAID 6 without one slot has two parities that need not agree, and no kernel resyncs it
+    /// like that.
     #[error(
-        "a RAID 6 cannot be built with one slot missing: leave out a second one and give its member as a spare"
+        "a RAID 6 cannot be built with one slot missing: leave out a second one and give its \
+            member as a spare"
     )]
     OneMissing,
     /// The name does not fit.
@@ -165,8 +170,8 @@ pub enum CreateError {
     },
 }
 
-/// Bytes that mirrors and parity levels leave unused at the end of large members, so that a replacement
-/// of the same nominal size but another make fits.
+/// Bytes that mirrors and parity levels leave unused at the end of large members, so that a
+/// replacement of the same nominal size but another make fits.
 pub const TAIL_SLACK_BYTES: u64 = 1 << 20;
 /// Members with less room than this leave no slack.
 const SLACK_FROM_BYTES: u64 = 64 << 20;
@@ -198,8 +203,9 @@ fn bitmap_space_sectors(sectors: u64) -> u64 {
 
 /// The data offset that mdadm (4.2 and later) chooses for a member with the superblock in front.
 ///
-/// Metadata, room for a bitmap and headroom for a later reshape, in all a multiple of 1 MiB. The headroom
-/// is 128 MiB, halved while it is more than a 1024th of the member, but not below two to four chunks.
+/// Metadata, room for a bitmap and headroom for a later reshape, in all a multiple of 1 MiB. The
+/// headroom is 128 MiB, halved while it is more than a 1024th of the member, but not below two to
+/// four chunks.
 #[must_use]
 pub fn default_data_offset_bytes(minor: Minor, member_bytes: u64, chunk_bytes: u64) -> u64 {
     const MIB_SECTORS: u64 = 2048;
@@ -263,8 +269,8 @@ pub fn plan(options: &CreateOptions<'_>, members: &[NewMember]) -> Result<Create
 
 /// Plans the superblock of a member that joins an existing array as a spare.
 ///
-/// Its data offset is that of `peer`, a current member, when the member has room for it, else the largest
-/// multiple of 4 KiB with which the used size fits.
+/// Its data offset is that of `peer`, a current member, when the member has room for it, else the
+/// largest multiple of 4 KiB with which the used size fits.
 ///
 /// # Errors
 ///
@@ -401,7 +407,8 @@ fn size_sectors(
     used_sectors(options, options.size_bytes.unwrap_or(all))
 }
 
-/// What is used of `size_bytes` on each member: less than all where a RAID 10 does not come out even.
+/// What is used of `size_bytes` on each member: less than all where a RAID 10 does not come out
+/// even.
 fn used_sectors(options: &CreateOptions<'_>, size_bytes: u64) -> Result<u64, CreateError> {
     if options.level != 10 {
         return Ok(size_bytes / SECTOR_BYTES);
@@ -458,7 +465,8 @@ fn name_bytes(options: &CreateOptions<'_>) -> [u8; 32] {
 }
 
 impl Superblock {
-    /// Sets the places of superblock, data and bad-block log on a member of `member_bytes`, as mdadm does.
+    /// Sets the places of superblock, data and bad-block log on a member of `member_bytes`, as
+    /// mdadm does.
     fn place(&mut self, member_bytes: u64, data_offset_bytes: u64) {
         let sectors = member_bytes / SECTOR_BYTES;
         let data_offset = data_offset_bytes / SECTOR_BYTES;

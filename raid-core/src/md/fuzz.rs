@@ -5,8 +5,8 @@ use crate::md::superblock::{self, Context, Minor};
 use crate::md::update::{Change, apply};
 use crate::md::{Candidate, MdTime, assemble, signature};
 
-/// Decodes arbitrary bytes as each minor version. What is accepted must encode to the same bytes, be
-/// assembled or refused, and still be accepted after an update.
+/// Decodes arbitrary bytes as each minor version. What is accepted must encode to the same bytes,
+/// be assembled or refused, and still be accepted after an update.
 ///
 /// # Panics
 ///

@@ -42,7 +42,8 @@ pub struct ParseUuidError;
 impl FromStr for MdUuid {
     type Err = ParseUuidError;
 
-    /// Reads 32 hexadecimal digits; `:`, `-`, `.` and spaces between them do not matter, as for mdadm.
+    /// Reads 32 hexadecimal digits; `:`, `-`, `.` and spaces between them do not matter, as for
+    /// mdadm.
     fn from_str(text: &str) -> Result<Self, ParseUuidError> {
         let mut bytes = [0_u8; 16];
         let mut digit_count = 0;
@@ -59,7 +60,8 @@ impl FromStr for MdUuid {
     }
 }
 
-/// A time as a version-1 superblock stores it: 40 bits of seconds since 1970 and 24 bits of microseconds.
+/// A time as a version-1 superblock stores it: 40 bits of seconds since 1970 and 24 bits of
+/// microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MdTime(pub u64);
 

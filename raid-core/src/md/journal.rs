@@ -15,14 +15,14 @@
 //!   flush 2    | type | flags | bytes         | member sector of each stripe that is on the members
 //! ```
 //!
-//! Every checksum is CRC-32C over the array's identity and then the bytes, not inverted at the end. Positions
-//! are sectors from the start of the data area.
+//! Every checksum is CRC-32C over the array's identity and then the bytes, not inverted at the end.
+//! Positions are sectors from the start of the data area.
 //!
-//! Data and parity of a write are durable in the journal before any of them goes to the other members, so
-//! after a crash what is in the journal is written again, whole. In write-back mode data may be in the
-//! journal *alone* for a long time: then the journal is part of the array, and the array's superblocks say
-//! clean while it runs. So **the journal always has to be looked at**, and an array whose journal is
-//! missing is not what its users left.
+//! Data and parity of a write are durable in the journal before any of them goes to the other
+//! members, so after a crash what is in the journal is written again, whole. In write-back mode
+//! data may be in the journal *alone* for a long time: then the journal is part of the array, and
+//! the array's superblocks say clean while it runs. So **the journal always has to be looked at**,
+//! and an array whose journal is missing is not what its users left.
 
 mod replay;
 mod scan;
@@ -42,8 +42,8 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const BLOCK_SECTORS: u64 = BLOCK_BYTES as u64 / SECTOR_BYTES;
 /// The first four bytes of a meta block, little-endian.
 pub const MAGIC: u32 = 0x6433_c509;
-/// What the sequence number jumps by when a log is started anew behind another, so that what is left of the
-/// old one is not taken for its continuation.
+/// What the sequence number jumps by when a log is started anew behind another, so that what is
+/// left of the old one is not taken for its continuation.
 pub const SEQUENCE_JUMP: u64 = 10_000;
 
 const VERSION: u8 = 1;
@@ -91,8 +91,8 @@ pub struct JournalPlace {
 }
 
 impl JournalPlace {
-    /// From the superblock of the journal member; `None` when the ring is too small to hold anything. A tail
-    /// outside of the ring is taken for its start, as by the kernel.
+    /// From the superblock of the journal member; `None` when the ring is too small to hold
+    /// anything. A tail outside of the ring is taken for its start, as by the kernel.
     #[must_use]
     pub fn new(journal: &Superblock) -> Option<Self> {
         let ring_sectors = journal.data_size_sectors / BLOCK_SECTORS * BLOCK_SECTORS;
@@ -130,8 +130,8 @@ impl JournalPlace {
         !crc32c(&[&self.uuid_bytes, before, &[0; 4], after])
     }
 
-    /// A meta block without payloads: the start of a new log. It has to be durable at `position` before the
-    /// journal's superblock says so.
+    /// A meta block without payloads: the start of a new log. It has to be durable at `position`
+    /// before the journal's superblock says so.
     #[must_use]
     pub fn empty_block(&self, position: u64, sequence: u64) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];

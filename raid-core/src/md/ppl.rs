@@ -1,4 +1,5 @@
-//! The partial parity log (PPL) of RAID 5: what closes the write hole for blocks that were not written.
+//! The partial parity log (PPL) of RAID 5: what closes the write hole for blocks that were not
+//! written.
 //!
 //! ```text
 //!   member's PPL area (`Superblock::ppl_bytes`), one log or several, one behind the other:
@@ -12,14 +13,14 @@
 //!           | data sector | pp size | data size | parity slot | checksum of its partial parity |
 //! ```
 //!
-//! The log lies on the member that holds the parity of the stripes concerned. An entry is written before
-//! data and parity are: the XOR of the chunks of a row that will *not* be written. After a crash, parity is
-//! that XOR the chunks that may have been written, whichever of them were: so the parity is right again
-//! without a resync, and what was not written is safe even if a member is lost with the crash. A row whose
-//! chunks all are written needs no partial parity.
+//! The log lies on the member that holds the parity of the stripes concerned. An entry is written
+//! before data and parity are: the XOR of the chunks of a row that will *not* be written. After a
+//! crash, parity is that XOR the chunks that may have been written, whichever of them were: so the
+//! parity is right again without a resync, and what was not written is safe even if a member is
+//! lost with the crash. A row whose chunks all are written needs no partial parity.
 //!
-//! An entry covers rows of one stripe: `rows` bytes from the same offset in `n` neighbouring data chunks, the
-//! first of which is at array sector `data sector`.
+//! An entry covers rows of one stripe: `rows` bytes from the same offset in `n` neighbouring data
+//! chunks, the first of which is at array sector `data sector`.
 //!
 //! ```text
 //!   pp size    rows                      n
@@ -28,8 +29,8 @@
 //!   chunk      the whole chunk           as far as data size reaches from the data sector on
 //! ```
 //!
-//! Only the newest log of a member counts. All of this is recovered only when the array was not stopped
-//! cleanly; the logs of a clean one mean nothing.
+//! Only the newest log of a member counts. All of this is recovered only when the array was not
+//! stopped cleanly; the logs of a clean one mean nothing.
 
 mod recover;
 
@@ -210,7 +211,8 @@ impl Header {
         area
     }
 
-    /// The header that stands for "nothing is being written": what a member gets when the array starts.
+    /// The header that stands for "nothing is being written": what a member gets when the array
+    /// starts.
     #[must_use]
     pub fn empty() -> Self {
         Self { generation: 0, entries: Vec::new() }
@@ -239,8 +241,8 @@ pub struct Newest {
 
 /// Finds the newest log in the PPL area of a member, all of which is given.
 ///
-/// The first log is at the start; each of the others lies right behind the one before and has no smaller
-/// generation, or it is a remnant.
+/// The first log is at the start; each of the others lies right behind the one before and has no
+/// smaller generation, or it is a remnant.
 ///
 /// # Errors
 ///

@@ -2,8 +2,8 @@
 //!
 //! # What is counted
 //!
-//! md counts *sync bytes*: what a resync goes through from 0 to the end. [`sync_bytes`] is how many there
-//! are, [`sync_range`] which of them an access to the array concerns.
+//! md counts *sync bytes*: what a resync goes through from 0 to the end. [`sync_bytes`] is how many
+//! there are, [`sync_range`] which of them an access to the array concerns.
 //!
 //! ```text
 //!   level      sync bytes are                    so a region is
@@ -31,7 +31,8 @@ pub fn sync_bytes(geometry: &Geometry) -> u64 {
     }
 }
 
-/// The sync bytes that an access to the array bytes `range` concerns; empty for levels without redundancy.
+/// The sync bytes that an access to the array bytes `range` concerns; empty for levels without
+/// redundancy.
 ///
 /// Inside one stripe only the rows that are touched count; over several stripes, all rows of them.
 #[must_use]
@@ -77,7 +78,8 @@ impl fmt::Debug for DirtyRegions {
 }
 
 impl DirtyRegions {
-    /// Nothing is dirty. `granule_bytes` (at least 1) is the size of a region; memory is one bit for each.
+    /// Nothing is dirty. `granule_bytes` (at least 1) is the size of a region; memory is one bit
+    /// for each.
     #[must_use]
     pub fn clean(sync_bytes: u64, granule_bytes: u64) -> Self {
         Self::of_bytes(sync_bytes, granule_bytes, |len| vec![0; len])
@@ -95,7 +97,8 @@ impl DirtyRegions {
         Self { granule_bytes, sync_bytes, bits: bits(count.div_ceil(8) as usize) }
     }
 
-    /// From the bits of a bitmap: as many bytes of `stored` as there are bits, which may be followed by others.
+    /// From the bits of a bitmap: as many bytes of `stored` as there are bits, which may be
+    /// followed by others.
     pub(super) fn from_bits(sync_bytes: u64, granule_bytes: u64, stored: &[u8]) -> Self {
         let take = |len: usize| {
             let mut bits = stored[..len.min(stored.len())].to_vec();
@@ -154,8 +157,8 @@ impl DirtyRegions {
         !bits::fill(&mut self.bits, inside, false).is_empty()
     }
 
-    /// The first run of dirty regions that ends behind the sync byte `from`, as a range of sync bytes that
-    /// does not start before `from`.
+    /// The first run of dirty regions that ends behind the sync byte `from`, as a range of sync
+    /// bytes that does not start before `from`.
     #[must_use]
     pub fn next_dirty(&self, from: u64) -> Option<Range<u64>> {
         if from >= self.sync_bytes {

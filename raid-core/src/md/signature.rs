@@ -1,9 +1,9 @@
 //! Whose data a device may hold: asked before anything is overwritten.
 //!
-//! [`probe`] looks at the start and the end of a device, where partition tables, file systems, volume
-//! managers and other RAIDs sign. A signature may be a remnant; that is for a person to decide, so every
-//! one is reported and none is weighed. When there is no signature, bytes that are not zero are still a
-//! finding.
+//! [`probe`] looks at the start and the end of a device, where partition tables, file systems,
+//! volume managers and other RAIDs sign. A signature may be a remnant; that is for a person to
+//! decide, so every one is reported and none is weighed. When there is no signature, bytes that are
+//! not zero are still a finding.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,12 +13,14 @@ mod table;
 
 use crate::md::superblock::Minor;
 
-/// Bytes at the start of a device that [`probe`] looks at: 1 MiB, and what VMware writes right behind.
+/// Bytes at the start of a device that [`probe`] looks at: 1 MiB, and what VMware writes right
+/// behind.
 pub const HEAD_BYTES: u64 = (1 << 20) + (64 << 10);
 /// Bytes at the end of a device that [`probe`] looks at.
 pub const TAIL_BYTES: u64 = 1 << 20;
 
-/// The byte ranges that the caller must read for [`probe`]: head and tail. They overlap on a small device.
+/// The byte ranges that the caller must read for [`probe`]: head and tail. They overlap on a small
+/// device.
 #[must_use]
 pub fn ranges(member_bytes: u64) -> (Range<u64>, Range<u64>) {
     (0..HEAD_BYTES.min(member_bytes), member_bytes.saturating_sub(TAIL_BYTES)..member_bytes)
@@ -69,8 +71,9 @@ impl fmt::Display for Kind {
 
 /// Looks for signatures in the bytes of [`ranges`]. Empty when all of them are zero.
 ///
-/// `head` starts at byte 0, `tail` ends at byte `member_bytes`; shorter slices are looked at as far as
-/// they go. Findings are in ascending order of their offsets, [`Kind::NonZero`] only comes alone.
+/// `head` starts at byte 0, `tail` ends at byte `member_bytes`; shorter slices are looked at as far
+/// as they go. Findings are in ascending order of their offsets, [`Kind::NonZero`] only comes
+/// alone.
 #[must_use]
 pub fn probe(member_bytes: u64, head: &[u8], tail: &[u8]) -> Vec<Finding> {
     let device = Device { member_bytes, head, tail };
@@ -133,8 +136,8 @@ impl Device<'_> {
         in_head.or_else(in_tail)
     }
 
-    /// md superblocks of every version; 0.90 lies 64 KiB before the end, rounded down to 64 KiB, in the
-    /// byte order of the machine that wrote it.
+    /// md superblocks of every version; 0.90 lies 64 KiB before the end, rounded down to 64 KiB, in
+    /// the byte order of the machine that wrote it.
     fn probe_md(&self, findings: &mut Vec<Finding>) {
         let magic = crate::md::superblock::MAGIC;
         let old = (self.member_bytes / 65536).checked_sub(1).map(|block| block * 65536);
@@ -159,8 +162,9 @@ impl Device<'_> {
         }
     }
 
-    /// ZFS: four labels of 256 KiB, two at each end; the uberblocks fill the second half of a label, one
-    /// for each KiB or more, in the byte order of the writer. One finding for each label.
+    /// ZFS: four labels of 256 KiB, two at each end; the uberblocks fill the second half of a
+    /// label, one for each KiB or more, in the byte order of the writer. One finding for each
+    /// label.
     fn probe_zfs(&self, findings: &mut Vec<Finding>) {
         const LABEL: u64 = 256 << 10;
         const UBERBLOCK: u64 = 0x00ba_b10c;
@@ -191,7 +195,8 @@ impl Device<'_> {
         }
     }
 
-    /// DRBD's internal metadata ends with a block in the last 4 KiB; its magic counts up with the version.
+    /// DRBD's internal metadata ends with a block in the last 4 KiB; its magic counts up with the
+    /// version.
     fn probe_drbd(&self, findings: &mut Vec<Finding>) {
         let Some(block) = (self.member_bytes / 4096).checked_sub(1) else { return };
         let offset = block * 4096 + 60;
@@ -201,8 +206,8 @@ impl Device<'_> {
         }
     }
 
-    /// A DOS partition table: its two bytes are in boot sectors of file systems too, so the entries must
-    /// make sense.
+    /// A DOS partition table: its two bytes are in boot sectors of file systems too, so the entries
+    /// must make sense.
     fn probe_mbr(&self, findings: &mut Vec<Finding>) {
         let Some(sector) = self.bytes(0, 512) else { return };
         if sector[510..] != [0x55, 0xaa] {

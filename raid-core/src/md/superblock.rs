@@ -16,8 +16,8 @@
 //! taken from the bytes before it has been bounded. A checksum is not authentication: a planted
 //! superblock passes.
 //!
-//! [`Superblock::encode`] starts from the 4096 bytes that were read, so that bytes which mean nothing
-//! to this code survive an update.
+//! [`Superblock::encode`] starts from the 4096 bytes that were read, so that bytes which mean
+//! nothing to this code survive an update.
 
 mod check;
 mod decode;
@@ -186,7 +186,8 @@ pub enum Role {
     Faulty,
     /// The journal of the array.
     Journal,
-    /// A spare; also what stands for numbers that are not in use, and for members that were removed.
+    /// A spare; also what stands for numbers that are not in use, and for members that were
+    /// removed.
     Spare,
 }
 
@@ -248,8 +249,8 @@ pub struct LogArea {
 ///
 /// It lives as long as its member is in use: decoded (or planned) once, changed by
 /// [`crate::md::update::apply`], encoded and written at each update. The public fields are plain
-/// facts; [`encode`](Self::encode) writes whatever they hold, so whoever changes one keeps the rules
-/// of [`decode`] (the functions of [`crate::md::update`] do).
+/// facts; [`encode`](Self::encode) writes whatever they hold, so whoever changes one keeps the
+/// rules of [`decode`] (the functions of [`crate::md::update`] do).
 #[derive(Clone)]
 pub struct Superblock {
     /// Where it lies.
@@ -283,7 +284,8 @@ pub struct Superblock {
     pub data_size_sectors: u64,
     /// Where this superblock starts, as it says itself.
     pub super_offset_sectors: u64,
-    /// With [`Features::RECOVERY_OFFSET`]: sectors of this member that are filled. On a journal: its tail.
+    /// With [`Features::RECOVERY_OFFSET`]: sectors of this member that are filled. On a journal:
+    /// its tail.
     pub recovery_offset_sectors: u64,
     /// Permanent number of this member, index into the roles.
     pub dev_number: u32,
@@ -303,8 +305,8 @@ pub struct Superblock {
     pub events: u64,
     /// Array sectors known in sync: [`ALL_SECTORS`] clean, 0 dirty, else the position of a resync.
     pub resync_offset_sectors: u64,
-    /// Logical block size of the array; 0 when it is not said, as by older kernels. It changes nothing about
-    /// where bytes lie, but the array must not be offered with a smaller one.
+    /// Logical block size of the array; 0 when it is not said, as by older kernels. It changes
+    /// nothing about where bytes lie, but the array must not be offered with a smaller one.
     pub logical_block_bytes: u32,
     /// Role of each member, by `dev_number`; numbers not in use have md's spare role.
     roles: Vec<u16>,
@@ -351,15 +353,16 @@ impl Superblock {
         self.role_of(self.dev_number)
     }
 
-    /// Role of the member `dev_number`, by this superblock's word; a number beyond its table is one of
-    /// the many that are not in use, which md lists as spares.
+    /// Role of the member `dev_number`, by this superblock's word; a number beyond its table is one
+    /// of the many that are not in use, which md lists as spares.
     #[must_use]
     pub fn role_of(&self, dev_number: u32) -> Role {
         let role = usize::try_from(dev_number).ok().and_then(|index| self.roles.get(index));
         role.map_or(Role::Spare, |&role| Role::from_md(role))
     }
 
-    /// Every member number with its role. Numbers not in use are listed as spares (by md) or faulty.
+    /// Every member number with its role. Numbers not in use are listed as spares (by md) or
+    /// faulty.
     pub fn roles(&self) -> impl ExactSizeIterator<Item = Role> + '_ {
         self.roles.iter().map(|&role| Role::from_md(role))
     }
@@ -381,7 +384,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Takes over the table of roles of another superblock of the same array; it never gets shorter.
+    /// Takes over the table of roles of another superblock of the same array; it never gets
+    /// shorter.
     pub(in crate::md) fn take_roles(&mut self, other: &Self) {
         let shared = other.roles.len().min(self.roles.len());
         self.roles[..shared].copy_from_slice(&other.roles[..shared]);
@@ -397,8 +401,9 @@ impl Superblock {
         (0_u32..).zip(&self.roles).filter(move |&(_, &role)| role == slot).map(|(number, _)| number)
     }
 
-    /// The layout where it means something, else 0: md ignores the field for some levels, and for level 0
-    /// without [`Features::RAID0_LAYOUT`] (an array whose unequal members cannot be placed then).
+    /// The layout where it means something, else 0: md ignores the field for some levels, and for
+    /// level 0 without [`Features::RAID0_LAYOUT`] (an array whose unequal members cannot be
+    /// placed then).
     #[must_use]
     pub fn layout_in_use(&self) -> u32 {
         match self.level {

@@ -1,9 +1,9 @@
 //! Changes of an array's state, as the next generation of its superblocks.
 //!
-//! One update: every common field of all superblocks becomes equal, `events` grows by exactly one, the
-//! changes are made. It is durable when every superblock that takes part has been written and flushed;
-//! nothing that relies on it may happen before. A crash in between leaves some members one event
-//! behind, which [`mod@crate::md::assemble`] decides about.
+//! One update: every common field of all superblocks becomes equal, `events` grows by exactly one,
+//! the changes are made. It is durable when every superblock that takes part has been written and
+//! flushed; nothing that relies on it may happen before. A crash in between leaves some members one
+//! event behind, which [`mod@crate::md::assemble`] decides about.
 //!
 //! ```text
 //!   resync_offset   means                        set by
@@ -20,11 +20,12 @@ use crate::md::{MdTime, SECTOR_BYTES, Superblock};
 pub enum Change {
     /// Before the first write: the redundancy may not be trusted after a crash.
     MarkDirty,
-    /// No write is outstanding: the array becomes clean, or keeps the position of a resync that is not
-    /// through yet.
+    /// No write is outstanding: the array becomes clean, or keeps the position of a resync that is
+    /// not through yet.
     MarkClean {
         /// How far an unfinished resync has come, in the unit of
-        /// [`Assembly::resynced_bytes`](crate::md::Assembly::resynced_bytes); `None` when there is none.
+        /// [`Assembly::resynced_bytes`](crate::md::Assembly::resynced_bytes); `None` when there is
+        /// none.
         resynced_bytes: Option<u64>,
     },
     /// A member has failed, or is given up.
@@ -46,7 +47,8 @@ pub enum Change {
         /// Bytes of its data area that are filled.
         recovered_bytes: Option<u64>,
     },
-    /// The log of a journal goes on somewhere else: see [`crate::md::journal::Replay::next_position`].
+    /// The log of a journal goes on somewhere else: see
+    /// [`crate::md::journal::Replay::next_position`].
     JournalTail {
         /// The journal's number.
         dev_number: u32,
@@ -75,11 +77,11 @@ pub enum UpdateError {
 
 /// Applies `changes` to the superblocks of all members that will be written, as one update.
 ///
-/// `superblocks` are those of the members that still take part, spares included and failed members left
-/// out (a failed member keeps its old superblock, so that everyone can see that it fell behind). The
-/// newest of them is the truth for the common fields. Any number that it lists as active and that does
-/// not take part becomes faulty: who is listed as active has received the update, or was about to.
-/// Returns the new event count.
+/// `superblocks` are those of the members that still take part, spares included and failed members
+/// left out (a failed member keeps its old superblock, so that everyone can see that it fell
+/// behind). The newest of them is the truth for the common fields. Any number that it lists as
+/// active and that does not take part becomes faulty: who is listed as active has received the
+/// update, or was about to. Returns the new event count.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Who belongs to an array: the golden arrays as Linux left them, and stories from the field made of
-//! their superblocks. Every decision is asked for in every order of the members.
+//! Who belongs to an array: the golden arrays as Linux left them, and stories from the field made
+//! of their superblocks. Every decision is asked for in every order of the members.
 
 use raid_core::md::assemble::{
     Access, AssembleOptions, RejectReason, SlotState, Unsupported, split_by_array,
@@ -93,7 +93,8 @@ fn rejected(assembly: &Assembly) -> Vec<usize> {
     assembly.rejected.iter().map(|rejected| rejected.member).collect()
 }
 
-/// What every golden array is: slots, spares, rejected members, clean or the resync position in sectors.
+/// What every golden array is: slots, spares, rejected members, clean or the resync position in
+/// sectors.
 #[test]
 fn golden() {
     type Case = (&'static str, &'static str, &'static [usize], &'static [usize], Option<u64>);
@@ -130,8 +131,8 @@ fn golden() {
     }
 }
 
-/// All golden arrays can be decided about without a surprise: read-only they start or are refused for
-/// a feature, and the numbers come from the newest superblock.
+/// All golden arrays can be decided about without a surprise: read-only they start or are refused
+/// for a feature, and the numbers come from the newest superblock.
 #[test]
 fn golden_read_only() {
     for image in images::all() {
@@ -222,8 +223,8 @@ fn lagging(name: &str, lags: &[u64]) -> Members {
     members
 }
 
-/// FC-03: a crash between superblock writes leaves some members one event behind: they are current. More is
-/// stale, and whether the array starts depends on which mirror sets are left.
+/// FC-03: a crash between superblock writes leaves some members one event behind: they are current.
+/// More is stale, and whether the array starts depends on which mirror sets are left.
 #[test]
 fn events_behind() {
     let near = "raid10-n4-n2-c64k-v1.2";
@@ -288,8 +289,8 @@ fn the_tables_decide() {
     assert_eq!((slots(&assembly).as_str(), rejected(&assembly).as_slice()), ("0 - 2 3", &[1][..]));
 }
 
-/// FC-06: dirty and degraded parity is refused, the same way in every order, and started by force; mirrors
-/// start, and so does a RAID 4 that has lost its parity alone.
+/// FC-06: dirty and degraded parity is refused, the same way in every order, and started by force;
+/// mirrors start, and so does a RAID 4 that has lost its parity alone.
 #[test]
 fn dirty_degraded() {
     let dirty = |name: &str, missing: usize| {
@@ -354,8 +355,8 @@ fn two_arrays() {
     assert!(error.to_string().contains("62f693b1:8dff9239:f6ab7a70:323bb629"), "{error}");
 }
 
-/// Two halves of a mirror (of a RAID 6) that were written apart: refused, whichever is ahead; by force the
-/// newer half wins, and with equal event counts nothing can.
+/// Two halves of a mirror (of a RAID 6) that were written apart: refused, whichever is ahead; by
+/// force the newer half wins, and with equal event counts nothing can.
 #[test]
 fn split_brain() {
     for lag in [0, 1, 7] {
@@ -389,8 +390,8 @@ fn split_brain() {
     assert!(matches!(error, AssembleError::SplitBrain { .. }), "{error:?}");
 }
 
-/// A number that a newer member has taken over does not let the old one back in, even when the newer
-/// tables list that number as active one event later.
+/// A number that a newer member has taken over does not let the old one back in, even when the
+/// newer tables list that number as active one event later.
 #[test]
 fn reused_number() {
     let mut members = Members::of(&images::named("raid1-n2-midrecovery-v1.2"));

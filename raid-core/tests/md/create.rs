@@ -1,5 +1,5 @@
-//! New arrays: the same numbers as mdadm chose for the golden arrays, its data offsets for members of any
-//! size, and refusals with numbers.
+//! New arrays: the same numbers as mdadm chose for the golden arrays, its data offsets for members
+//! of any size, and refusals with numbers.
 
 use raid_core::md::create::{
     CreateError, CreateOptions, Initial, NewMember, NewPlace, TAIL_SLACK_BYTES,
@@ -77,7 +77,8 @@ fn make_again(image: &Image) {
     let plan = plan(&options, &new).unwrap_or_else(|error| panic!("{}: {error}", image.name));
     for (made, original) in plan.superblocks.iter().zip(&originals) {
         let mut expected = original.clone();
-        // What the running array has changed, and what mdadm 4.2 does not write yet for equal members.
+        // What the running array has changed, and what mdadm 4.2 does not write yet for equal
+        // members.
         expected.features.0 &= Features::RAID0_LAYOUT;
         expected.features.0 |= if first.level == 0 { Features::RAID0_LAYOUT } else { 0 };
         expected.bitmap_or_ppl = 0;
@@ -107,8 +108,8 @@ fn as_mdadm_made_them() {
     assert!(count > 60, "{count}");
 }
 
-/// The data offset by member size and chunk size: mdadm's rule worked out by hand, with the value that is
-/// known from disks of a terabyte and more.
+/// The data offset by member size and chunk size: mdadm's rule worked out by hand, with the value
+/// that is known from disks of a terabyte and more.
 #[test]
 fn data_offsets() {
     const MIB: u64 = 1 << 20;
@@ -133,8 +134,8 @@ fn data_offsets() {
     }
 }
 
-/// Every level and version: what is made passes the reader's checks and assembles, dirty where redundancy
-/// has to be made.
+/// Every level and version: what is made passes the reader's checks and assembles, dirty where
+/// redundancy has to be made.
 #[test]
 fn round_trip() {
     let shapes = [(-1, 0), (0, 2), (1, 0), (4, 0), (5, 2), (6, 2), (10, 0x102), (10, 0x1_0201)];
@@ -161,8 +162,8 @@ fn round_trip() {
     }
 }
 
-/// FC-14: a replacement that is 344 sectors shorter fits, one that is 2 MiB shorter is refused with the
-/// number; FC-09: a spare that is too small for the peers' data offset gets one of its own.
+/// FC-14: a replacement that is 344 sectors shorter fits, one that is 2 MiB shorter is refused with
+/// the number; FC-09: a spare that is too small for the peers' data offset gets one of its own.
 #[test]
 fn replacements_fit() {
     let size = 128 << 20;
@@ -269,7 +270,8 @@ fn refusals() {
     assert_eq!(error, CreateError::Slot { slot: 0, slot_count: 3 });
 }
 
-/// Members of every small size, in every version: a refusal or an array that passes the reader's checks.
+/// Members of every small size, in every version: a refusal or an array that passes the reader's
+/// checks.
 #[test]
 fn any_size() {
     for minor in Minor::ALL {

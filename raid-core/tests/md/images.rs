@@ -1,4 +1,5 @@
-//! Superblocks that Linux md wrote: of the whole images in `tests/golden`, and of `tests/superblocks`.
+//! Superblocks that Linux md wrote: of the whole images in `tests/golden`, and of
+//! `tests/superblocks`.
 
 use std::fs;
 use std::io::Read;

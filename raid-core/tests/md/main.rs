@@ -1,5 +1,5 @@
-//! The metadata part against what Linux md wrote, against bytes that nobody should write, and against
-//! hand-made stories.
+//! The metadata part against what Linux md wrote, against bytes that nobody should write, and
+//! against hand-made stories.
 
 mod assemble;
 mod create;

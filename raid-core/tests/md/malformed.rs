@@ -1,5 +1,5 @@
-//! Superblocks that nobody should write, with the checksum made right: an error or a safe value, and
-//! never a panic or a length taken from the bytes.
+//! Superblocks that nobody should write, with the checksum made right: an error or a safe value,
+//! and never a panic or a length taken from the bytes.
 
 use raid_core::md::fuzz::fuzz_superblock;
 use raid_core::md::superblock::{
@@ -62,7 +62,8 @@ const IMAGES: [&str; 4] = [
     "raid5-n4to5-midreshape-v1.2",
 ];
 
-/// Each field of the head at the ends of its range; fields are four bytes or parts and pairs of that.
+/// Each field of the head at the ends of its range; fields are four bytes or parts and pairs of
+/// that.
 #[test]
 fn ends_of_ranges() {
     for name in IMAGES {
@@ -176,7 +177,8 @@ fn known_traps() {
     }
 }
 
-/// Each unknown feature bit, and a nonzero reserved byte: readable, never writable, and the bit is named.
+/// Each unknown feature bit, and a nonzero reserved byte: readable, never writable, and the bit is
+/// named.
 #[test]
 fn unknown_features() {
     let image = images::named(IMAGES[0]);
@@ -250,8 +252,8 @@ fn other_places() {
     }
 }
 
-/// FC-11: a device that was used twice has two valid superblocks: refused until the array is named. What is
-/// damaged is told from what never was.
+/// FC-11: a device that was used twice has two valid superblocks: refused until the array is named.
+/// What is damaged is told from what never was.
 #[test]
 fn several_superblocks() {
     let image = images::named(IMAGES[0]);

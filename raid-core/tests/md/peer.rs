@@ -111,12 +111,14 @@ const SIGNERS: &[(&str, &str, &str)] = &[
     ("genisoimage", "genisoimage -quiet -o $I $D/files", "ISO 9660 file system"),
     (
         "cryptsetup",
-        "echo secret | cryptsetup luksFormat -q --pbkdf-force-iterations 1000 --pbkdf pbkdf2 --type luks1 $I -",
+        "echo secret | cryptsetup luksFormat -q --pbkdf-force-iterations 1000 --pbkdf pbkdf2 \
+            --type luks1 $I -",
         "LUKS volume",
     ),
     (
         "cryptsetup",
-        "echo secret | cryptsetup luksFormat -q --pbkdf-force-iterations 1000 --pbkdf pbkdf2 --type luks2 $I -",
+        "echo secret | cryptsetup luksFormat -q --pbkdf-force-iterations 1000 --pbkdf pbkdf2 \
+            --type luks2 $I -",
         "LUKS2 second header",
     ),
     ("make-bcache", "make-bcache -B $I", "bcache device"),
@@ -124,7 +126,8 @@ const SIGNERS: &[(&str, &str, &str)] = &[
     ("sfdisk", "echo ,,L | sfdisk -q $I", "DOS partition table"),
 ];
 
-/// Real file systems, volumes and partition tables are recognised, each tool that is installed in turn.
+/// Real file systems, volumes and partition tables are recognised, each tool that is installed in
+/// turn.
 #[test]
 fn foreign_data_is_recognised() {
     use raid_core::md::signature::{probe, ranges};

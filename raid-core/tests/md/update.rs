@@ -1,4 +1,5 @@
-//! Changes of state: what each superblock says afterwards, and that a crash in the middle is understood.
+//! Changes of state: what each superblock says afterwards, and that a crash in the middle is
+//! understood.
 
 use raid_core::md::superblock::{ALL_SECTORS, Features, Role, decode};
 use raid_core::md::update::{Change, UpdateError, apply};
@@ -97,8 +98,8 @@ fn errors() {
     assert_eq!(apply(&mut [], &[Change::MarkDirty], NOW), Err(UpdateError::Empty));
 }
 
-/// Every update may be cut off after any subset of its superblocks has been written: then either what was
-/// before or what was meant is found, and no member that still takes part is lost.
+/// Every update may be cut off after any subset of its superblocks has been written: then either
+/// what was before or what was meant is found, and no member that still takes part is lost.
 #[test]
 fn crash_within_an_update() {
     let clean = Change::MarkClean { resynced_bytes: None };

@@ -51,8 +51,8 @@ struct Known<'a> {
 
 /// The state of the decision; each step fills in what the next ones need.
 struct Decision<'a> {
-    /// Candidates with a superblock, newest first, then by number and identity, so that the order in
-    /// which they were offered does not matter.
+    /// Candidates with a superblock, newest first, then by number and identity, so that the order
+    /// in which they were offered does not matter.
     known: Vec<Known<'a>>,
     candidates: &'a [Candidate<'a>],
     /// The first of `known`.
@@ -117,7 +117,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// A copy of a member is refused even when it is stale: which one is the original cannot be known.
+    /// A copy of a member is refused even when it is stale: which one is the original cannot be
+    /// known.
     fn check_copies(&self) -> Result<(), AssembleError> {
         for (position, first) in self.known.iter().enumerate() {
             let device_uuid = first.superblock.device_uuid;
@@ -247,7 +248,8 @@ impl<'a> Decision<'a> {
 
     fn fill_slot(&mut self, known: Known<'_>) -> Result<(), AssembleError> {
         let Role::Active(slot) = known.superblock.role() else { return Ok(()) };
-        // A slot beyond the table is possible while a reshape removes slots, which is refused later.
+        // A slot beyond the table is possible while a reshape removes slots, which is refused
+        // later.
         let Some(place) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
         if let Some(other) = place {
             return Err(AssembleError::DuplicateSlot {
@@ -338,7 +340,8 @@ impl<'a> Decision<'a> {
         forceable
     }
 
-    /// The fewest members that make the array bearable, newest first; `None` when all are not enough.
+    /// The fewest members that make the array bearable, newest first; `None` when all are not
+    /// enough.
     fn force_choice(&self) -> Option<Vec<Known<'a>>> {
         let mut missing = self.missing();
         let mut choice = Vec::new();
@@ -373,7 +376,8 @@ impl<'a> Decision<'a> {
             self.rejected.retain(|rejected| rejected.member != known.index);
             self.forced.push(known.index);
             self.warnings.push(format!(
-                "{} was put back into slot {slot} by force: its event count is {}, the array's {}; its content may be old",
+                "{} was put back into slot {slot} by force: its event count is {}, the array's \
+                    {}; its content may be old",
                 known.name, known.superblock.events, self.newest.superblock.events
             ));
         }
@@ -410,7 +414,8 @@ impl<'a> Decision<'a> {
             return Err(AssembleError::DirtyDegraded { missing, rejected: self.named_rejects() });
         }
         self.warnings.push(
-            "started by force though not stopped cleanly and degraded: data regenerated for a missing slot may be wrong"
+            "started by force though not stopped cleanly and degraded: data regenerated for a \
+                missing slot may be wrong"
                 .to_string(),
         );
         Ok(())

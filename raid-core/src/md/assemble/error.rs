@@ -22,9 +22,11 @@ pub enum RejectReason {
         /// The array's.
         newest_events: u64,
     },
-    /// The newest superblocks do not list it in the slot that it claims: it was removed or replaced.
+    /// The newest superblocks do not list it in the slot that it claims: it was removed or
+    /// replaced.
     #[error(
-        "it is no longer listed in slot {slot}: its event count is {events}, the array's {newest_events}"
+        "it is no longer listed in slot {slot}: its event count is {events}, the array's \
+            {newest_events}"
     )]
     Removed {
         /// The slot that it claims.
@@ -140,7 +142,8 @@ pub enum AssembleError {
     },
     /// Two halves were written apart.
     #[error(
-        "{stale} went on without {current}: the array was written in two halves, leave one of them out"
+        "{stale} went on without {current}: the array was written in two halves, leave one of \
+            them out"
     )]
     SplitBrain {
         /// A member of the newer half.
@@ -168,7 +171,8 @@ pub enum AssembleError {
     },
     /// The array was not stopped cleanly, and slots are missing: regenerated data may be wrong.
     #[error(
-        "the array was not stopped cleanly and slots {} are missing or not in sync, so regenerated data may be wrong{}",
+        "the array was not stopped cleanly and slots {} are missing or not in sync, so \
+            regenerated data may be wrong{}",
         Slots(missing),
         Details(rejected)
     )]
@@ -179,7 +183,8 @@ pub enum AssembleError {
         rejected: Vec<(String, RejectReason)>,
     },
     /// Something that this engine cannot do yet.
-    #[error("the array uses {what}, which is not supported yet{}", if *can_read { "; it can be opened read-only" } else { "" })]
+    #[error("the array uses {what}, which is not supported yet{}", if *can_read { "; it can be \
+        opened read-only" } else { "" })]
     Unsupported {
         /// What.
         what: Unsupported,

@@ -22,20 +22,22 @@ pub struct Belief {
     /// What may be out of sync: the union of all bitmaps that are believed, or everything.
     pub dirty: DirtyRegions,
     /// Index of a bitmap that is believed, which the running array can go on with (after
-    /// [`BitmapImage::set_regions`] of `dirty`); `None` when there is none and everything is dirty.
+    /// [`BitmapImage::set_regions`] of `dirty`); `None` when there is none and everything is
+    /// dirty.
     pub base: Option<usize>,
     /// Why each of the others is not believed; for people.
     pub notes: Vec<String>,
 }
 
-/// Decides from the bitmaps of the *current* members (see [`mod@crate::md::assemble`]); those of others
-/// mean nothing.
+/// Decides from the bitmaps of the *current* members (see [`mod@crate::md::assemble`]); those of
+/// others mean nothing.
 ///
-/// A bitmap is believed when its header fits the array, does not call itself stale, and has the array's
-/// event count: whoever writes to the array without keeping the bitmap updates the superblocks alone,
-/// so the bitmap falls behind. Each bitmap that is believed has every region that was being written,
-/// as bits are durable on all members before data is; some may have bits that others have already lost or
-/// not yet got, so the union is taken. Without any, everything is dirty.
+/// A bitmap is believed when its header fits the array, does not call itself stale, and has the
+/// array's event count: whoever writes to the array without keeping the bitmap updates the
+/// superblocks alone, so the bitmap falls behind. Each bitmap that is believed has every region
+/// that was being written, as bits are durable on all members before data is; some may have bits
+/// that others have already lost or not yet got, so the union is taken. Without any, everything is
+/// dirty.
 #[must_use]
 pub fn believe(members: &[MemberBitmap<'_>], events: u64, sync_bytes: u64) -> Belief {
     let mut dirty: Option<DirtyRegions> = None;
@@ -78,8 +80,8 @@ fn usable<'a>(member: &MemberBitmap<'a>, events: u64) -> Result<&'a BitmapImage,
     Ok(image)
 }
 
-/// Whether a member that fell behind at `member_events` needs only the dirty regions to come back, in the
-/// slot and with the number that it had. Otherwise it needs everything.
+/// Whether a member that fell behind at `member_events` needs only the dirty regions to come back,
+/// in the slot and with the number that it had. Otherwise it needs everything.
 #[must_use]
 pub fn can_readd(bitmap: &BitmapImage, member_events: u64) -> bool {
     member_events >= bitmap.head().events_cleared

@@ -12,8 +12,8 @@ const ROOM_BYTES_USUAL: u64 = 128 << 10;
 /// What a new bitmap shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitmapWishes {
-    /// Bytes of a region (mdadm `--bitmap-chunk`); `None` for the choice of mdadm: 64 MiB, or more where
-    /// the bits would not have room.
+    /// Bytes of a region (mdadm `--bitmap-chunk`); `None` for the choice of mdadm: 64 MiB, or more
+    /// where the bits would not have room.
     pub chunk_bytes: Option<u32>,
     /// Seconds between two rounds of clearing; mdadm has 5.
     pub daemon_sleep_seconds: u32,
@@ -70,8 +70,8 @@ pub fn choose(
     Ok(head)
 }
 
-/// The smallest size of regions with which the bits have room, counted as mdadm does: a bit more than
-/// needed.
+/// The smallest size of regions with which the bits have room, counted as mdadm does: a bit more
+/// than needed.
 fn least_chunk_bytes(sync_sectors: u64, room_bytes: u64) -> u64 {
     let bits_max = room_bytes.saturating_sub(HEAD_BYTES as u64) * 8;
     let mut chunk_bytes = CHUNK_BYTES_LEAST;

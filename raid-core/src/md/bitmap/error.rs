@@ -1,6 +1,7 @@
 //! Why a bitmap cannot be used.
 
-/// The comparison that failed, with its numbers. Whatever it is, everything has to be taken for dirty.
+/// The comparison that failed, with its numbers. Whatever it is, everything has to be taken for
+/// dirty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BitmapError {

@@ -32,8 +32,8 @@ impl fmt::Debug for BitmapImage {
 }
 
 impl BitmapImage {
-    /// From the bytes of a member: those of [`BitmapImage::padded_bytes`] of its header, or at least
-    /// those of [`BitmapHead::file_bytes`].
+    /// From the bytes of a member: those of [`BitmapImage::padded_bytes`] of its header, or at
+    /// least those of [`BitmapHead::file_bytes`].
     ///
     /// `block_bytes` (a power of two, 512 or 4096 as a rule) is what the members are written in.
     ///
@@ -84,12 +84,13 @@ impl BitmapImage {
         head.file_bytes().next_multiple_of(block_bytes.max(1).into())
     }
 
-    /// The member's bytes that hold this bitmap, when it starts at `offset` with `room_bytes` for it.
+    /// The member's bytes that hold this bitmap, when it starts at `offset` with `room_bytes` for
+    /// it.
     ///
     /// # Errors
     ///
-    /// [`BitmapError::Unaligned`] or [`BitmapError::TooLong`] when writing whole blocks would reach outside
-    /// of the bitmap's room; smaller blocks may do, or the bitmap must not be written.
+    /// [`BitmapError::Unaligned`] or [`BitmapError::TooLong`] when writing whole blocks would reach
+    /// outside of the bitmap's room; smaller blocks may do, or the bitmap must not be written.
     pub fn place(&self, offset: u64, room_bytes: u64) -> Result<Range<u64>, BitmapError> {
         let block_bytes = self.block_bytes as u64;
         if !offset.is_multiple_of(block_bytes) {
@@ -124,8 +125,8 @@ impl BitmapImage {
         DirtyRegions::from_bits(self.sync_bytes(), self.granule_bytes(), &self.bytes[HEAD_BYTES..])
     }
 
-    /// Some region that `range` (in sync bytes) touches is clean, so that a write there has to wait for
-    /// [`mark`](Self::mark) to be durable.
+    /// Some region that `range` (in sync bytes) touches is clean, so that a write there has to wait
+    /// for [`mark`](Self::mark) to be durable.
     #[must_use]
     pub fn needs_mark(&self, range: Range<u64>) -> bool {
         bits::find(&self.bytes, self.touched(range), false).is_some()
@@ -137,16 +138,17 @@ impl BitmapImage {
         bits::find(&self.bytes, self.touched(range), true).is_some()
     }
 
-    /// Marks every region that `range` touches. Returns whether any was clean, so that blocks have to be
-    /// written (and flushed, on every member) before the data is.
+    /// Marks every region that `range` touches. Returns whether any was clean, so that blocks have
+    /// to be written (and flushed, on every member) before the data is.
     pub fn mark(&mut self, range: Range<u64>) -> bool {
         let touched = self.touched(range);
         let bytes = bits::fill(&mut self.bytes, touched, true);
         self.change(bytes)
     }
 
-    /// Clears the regions that lie wholly inside `range`. Returns whether blocks have to be written, which
-    /// may wait, and which must not go on while the array is degraded: see [`BitmapHead::events_cleared`].
+    /// Clears the regions that lie wholly inside `range`. Returns whether blocks have to be
+    /// written, which may wait, and which must not go on while the array is degraded: see
+    /// [`BitmapHead::events_cleared`].
     pub fn clear(&mut self, range: Range<u64>) -> bool {
         let granule = self.granule_bytes();
         let end = if range.end >= self.sync_bytes() {
@@ -168,11 +170,11 @@ impl BitmapImage {
         }
     }
 
-    /// Takes over the array's event count, as every update of the superblocks must: a bitmap that is
-    /// behind its array is not believed.
+    /// Takes over the array's event count, as every update of the superblocks must: a bitmap that
+    /// is behind its array is not believed.
     ///
-    /// `is_whole` says that every slot has a member in sync, so that regions cleared from now on are on all
-    /// of them.
+    /// `is_whole` says that every slot has a member in sync, so that regions cleared from now on
+    /// are on all of them.
     pub fn set_events(&mut self, events: u64, is_whole: bool) {
         self.head.events = events;
         if is_whole || self.head.events_cleared > events {
@@ -186,8 +188,8 @@ impl BitmapImage {
         }
     }
 
-    /// The blocks that differ from what was decoded or taken before, as ascending ranges of bytes from the
-    /// bitmap's start; neighbours are joined. They count as written from now on.
+    /// The blocks that differ from what was decoded or taken before, as ascending ranges of bytes
+    /// from the bitmap's start; neighbours are joined. They count as written from now on.
     pub fn take_changed(&mut self) -> Vec<Range<u64>> {
         let count = (self.bytes.len() / self.block_bytes) as u64;
         let mut ranges = Vec::new();

@@ -22,8 +22,8 @@ pub struct StripeReplay {
     pub offset: u64,
     /// Data blocks.
     pub data: Vec<BlockWrite>,
-    /// P (and Q) that belong to all of this data. Empty when the data had not got its parity yet: then it
-    /// is a write that the array has to do in the usual way, computing parity.
+    /// P (and Q) that belong to all of this data. Empty when the data had not got its parity yet:
+    /// then it is a write that the array has to do in the usual way, computing parity.
     pub parity: Vec<BlockWrite>,
     /// Array offset of each data block, in the order of `data`.
     pub logical: Vec<u64>,
@@ -37,8 +37,8 @@ pub struct Replay {
     /// Meta blocks that were not whole, and payloads outside of the array.
     pub dropped_count: usize,
     /// Where the log goes on once everything is on the members: an
-    /// [`empty_block`](super::JournalPlace::empty_block) has to be written here, and then the journal's
-    /// superblock (see [`crate::md::update::Change::JournalTail`]).
+    /// [`empty_block`](super::JournalPlace::empty_block) has to be written here, and then the
+    /// journal's superblock (see [`crate::md::update::Change::JournalTail`]).
     pub next_position: u64,
     /// The sequence number of that block.
     pub next_sequence: u64,
@@ -54,9 +54,10 @@ impl Replay {
 
 /// Decides what of the log has to be written.
 ///
-/// In the order of the log: data of a row that has its parity already was a later write, so what is there is
-/// on the members or will be overwritten whole; it is kept as a row of its own before. Parity makes a row
-/// complete. Rows that were flushed are dropped. Parity without data was flushed before.
+/// In the order of the log: data of a row that has its parity already was a later write, so what is
+/// there is on the members or will be overwritten whole; it is kept as a row of its own before.
+/// Parity makes a row complete. Rows that were flushed are dropped. Parity without data was flushed
+/// before.
 #[must_use]
 pub fn replay(log: &Log, geometry: &Geometry) -> Replay {
     let mut rows = Rows { geometry, open: BTreeMap::new(), done: Vec::new(), dropped_count: 0 };

@@ -50,7 +50,8 @@ pub struct MetaBlock {
     pub sequence: u64,
     /// Its position in the ring, in sectors.
     pub position: u64,
-    /// What it lists; empty when one of its blocks is not whole, as then the write had not been acknowledged.
+    /// What it lists; empty when one of its blocks is not whole, as then the write had not been
+    /// acknowledged.
     pub payloads: Vec<Payload>,
     /// Whether all of its blocks are whole.
     pub is_whole: bool,
@@ -89,13 +90,14 @@ pub enum JournalError {
 
 /// Reads the log from its tail on.
 ///
-/// `read` fills a buffer of [`BLOCK_BYTES`] from the given byte of the journal member and says whether it
-/// could. The log ends at the first block that is not the next meta block, which is how it always ends;
-/// memory grows with the log that is really there.
+/// `read` fills a buffer of [`BLOCK_BYTES`] from the given byte of the journal member and says
+/// whether it could. The log ends at the first block that is not the next meta block, which is how
+/// it always ends; memory grows with the log that is really there.
 ///
 /// # Errors
 ///
-/// [`JournalError`] when a block cannot be read, or when the first one is neither valid nor all zeros.
+/// [`JournalError`] when a block cannot be read, or when the first one is neither valid nor all
+/// zeros.
 pub fn scan(
     place: &JournalPlace,
     parity_count: usize,
@@ -227,8 +229,8 @@ impl Scanner<'_> {
         (len <= rest.len()).then_some((raw, len))
     }
 
-    /// Decodes the payload at the start of `rest` and checks its blocks, which lie `sectors` behind the meta
-    /// block; `None` when one is not whole.
+    /// Decodes the payload at the start of `rest` and checks its blocks, which lie `sectors` behind
+    /// the meta block; `None` when one is not whole.
     fn payload(
         &mut self,
         rest: &[u8],

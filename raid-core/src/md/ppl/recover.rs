@@ -18,14 +18,15 @@ pub struct RowFix {
     pub offset: u64,
     /// Bytes of the rows.
     pub len: u64,
-    /// The slots to read, each at the same offset and length: the chunks that may have been written.
+    /// The slots to read, each at the same offset and length: the chunks that may have been
+    /// written.
     pub reads: Vec<usize>,
     /// The partial parity, as bytes of the PPL area; `None` where every chunk is read.
     pub partial: Option<Range<usize>>,
 }
 
-/// Rows that were being written while a data member that took part is missing: they cannot be recovered.
-/// What the missing member's chunk would be regenerated to is neither old nor new.
+/// Rows that were being written while a data member that took part is missing: they cannot be
+/// recovered. What the missing member's chunk would be regenerated to is neither old nor new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The missing slot.
@@ -43,16 +44,17 @@ pub struct Recovery {
     pub damage: Vec<Damage>,
     /// Entries that were understood, those with damage included.
     pub recovered_count: usize,
-    /// Entries whose partial parity does not have its checksum, or that are none of this array: the log was
-    /// being written, so their data was not yet.
+    /// Entries whose partial parity does not have its checksum, or that are none of this array:
+    /// the log was being written, so their data was not yet.
     pub mismatch_count: usize,
 }
 
-/// Says what has to be done for the newest log of the member in slot `slot`, before anything else is
-/// written. `area` is that member's whole PPL area, `present` the slots whose members are in sync.
+/// Says what has to be done for the newest log of the member in slot `slot`, before anything else
+/// is written. `area` is that member's whole PPL area, `present` the slots whose members are in
+/// sync.
 ///
-/// Reading, computing and writing are the caller's; when a read or a write fails, the array has to be
-/// resynced (or refused, if it cannot be).
+/// Reading, computing and writing are the caller's; when a read or a write fails, the array has to
+/// be resynced (or refused, if it cannot be).
 #[must_use]
 pub fn recover(
     newest: &Newest,
@@ -82,8 +84,9 @@ pub fn recover(
     recovery
 }
 
-/// Whether a dirty array is clean once the logs of all its members have been recovered: `recoveries` has one
-/// for each slot, an error for a log that could not be read. Otherwise a resync has to follow.
+/// Whether a dirty array is clean once the logs of all its members have been recovered:
+/// `recoveries` has one for each slot, an error for a log that could not be read. Otherwise a
+/// resync has to follow.
 #[must_use]
 pub fn is_clean_after<'a, E: 'a>(
     recoveries: impl IntoIterator<Item = &'a Result<Recovery, E>>,
@@ -109,7 +112,8 @@ struct Shape {
     first: usize,
     /// Offset in the chunk.
     chunk_offset: u64,
-    /// Bytes of partial parity, hence of rows; at most to the end of the chunk unless `is_wrapped`.
+    /// Bytes of partial parity, hence of rows; at most to the end of the chunk unless
+    /// `is_wrapped`.
     rows: u64,
     /// Bytes from the data sector on that were written when the rows are whole chunks.
     linear: Option<u64>,
@@ -177,7 +181,8 @@ impl Shape {
             if recovery.damage.len() > before {
                 continue;
             }
-            // The partial parity of the row at `chunk_offset` comes first; rows before it follow at the end.
+            // The partial parity of the row at `chunk_offset` comes first; rows before it follow at
+            // the end.
             let chunk = geometry.chunk_bytes();
             let at = partial_at + ((rows.start + chunk - self.chunk_offset) % chunk) as usize;
             let len = rows.end - rows.start;

@@ -1,4 +1,5 @@
-//! Each signature alone on a blank device is found where it is, at any size of device, and nothing panics.
+//! Each signature alone on a blank device is found where it is, at any size of device, and nothing
+//! panics.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -69,7 +70,8 @@ fn others() {
     }
 }
 
-/// Remnants beside each other are all reported, and a boot sector is not taken for a partition table.
+/// Remnants beside each other are all reported, and a boot sector is not taken for a partition
+/// table.
 #[test]
 fn several() {
     let mut device = vec![0; DEVICE];

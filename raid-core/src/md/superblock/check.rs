@@ -85,7 +85,8 @@ fn check_slots(superblock: &Superblock) -> Result<(), SuperblockError> {
     Ok(())
 }
 
-/// Checks that `layout` belongs to `level`. Levels 1, 4 and linear have no layout: md ignores the field.
+/// Checks that `layout` belongs to `level`. Levels 1, 4 and linear have no layout: md ignores the
+/// field.
 fn check_layout(
     level: i32,
     layout: u32,
@@ -307,8 +308,8 @@ impl Superblock {
         shared.map(|other| WriteObstacle::Shared { area: other.name })
     }
 
-    /// The bytes of a member that its bitmap may take: from where the superblock says to whatever comes
-    /// next, or to the end of the member. `None` without a bitmap.
+    /// The bytes of a member that its bitmap may take: from where the superblock says to whatever
+    /// comes next, or to the end of the member. `None` without a bitmap.
     #[must_use]
     pub fn bitmap_room(&self, member_bytes: u64) -> Option<Range<u64>> {
         let start =

@@ -76,8 +76,8 @@ fn check_checksum(
 /// Offset of the checksum field.
 const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawHead, sb_csum);
 
-/// The checksum of `bytes`, the head and the roles: the sum of all little-endian 32-bit words (and of
-/// a 16-bit one at the end), the checksum itself taken as zero, in 64 bits, folded once.
+/// The checksum of `bytes`, the head and the roles: the sum of all little-endian 32-bit words (and
+/// of a 16-bit one at the end), the checksum itself taken as zero, in 64 bits, folded once.
 pub(super) fn checksum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut sum = 0_u64;
@@ -152,8 +152,8 @@ pub(super) fn has_reserved_bytes(area: &[u8; AREA_BYTES]) -> bool {
 impl Superblock {
     /// The superblock area as it is to be written, with its checksum.
     ///
-    /// All of [`AREA_BYTES`] may be written while [`write_obstacle`](Self::write_obstacle) is `None`;
-    /// bytes that have no meaning to this code are those that were read.
+    /// All of [`AREA_BYTES`] may be written while [`write_obstacle`](Self::write_obstacle) is
+    /// `None`; bytes that have no meaning to this code are those that were read.
     #[must_use]
     pub fn encode(&self) -> Box<[u8; AREA_BYTES]> {
         let mut area = self.area.clone();

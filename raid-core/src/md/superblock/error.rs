@@ -53,7 +53,8 @@ pub enum SuperblockError {
     },
     /// It was not written for this place: a remnant, a copy, or a member that has changed its size.
     #[error(
-        "superblock of a {minor} member says it lies at sector {super_offset}, but was found at sector {found}"
+        "superblock of a {minor} member says it lies at sector {super_offset}, but was found at \
+            sector {found}"
     )]
     SuperOffset {
         /// The place looked at.
@@ -63,7 +64,8 @@ pub enum SuperblockError {
         /// Where it is.
         found: u64,
     },
-    /// More than one valid superblock: the device was used twice, and only a person knows which one counts.
+    /// More than one valid superblock: the device was used twice, and only a person knows which one
+    /// counts.
     #[error(
         "superblocks of version {first} and {second} are both valid: name the array that is meant"
     )]
@@ -107,7 +109,8 @@ pub enum SuperblockError {
     },
     /// Chunk size out of range for the level.
     #[error(
-        "chunk size of {chunk_sectors} sectors is not a power of two (for RAID 0: a multiple of 8) in 8..=2097152"
+        "chunk size of {chunk_sectors} sectors is not a power of two (for RAID 0: a multiple of \
+            8) in 8..=2097152"
     )]
     Chunk {
         /// What it says.
@@ -157,7 +160,8 @@ pub enum SuperblockError {
     },
     /// The data area ends beyond the member: it has shrunk, or this is a copy on something smaller.
     #[error(
-        "data ends at sector {end_sectors}, but the member has {member_sectors} sectors: {} sectors short",
+        "data ends at sector {end_sectors}, but the member has {member_sectors} sectors: {} \
+            sectors short",
         end_sectors - member_sectors
     )]
     MemberShort {
@@ -176,7 +180,8 @@ pub enum SuperblockError {
     },
     /// An area outside the member.
     #[error(
-        "{area} at sector {start_sectors}, {size_sectors} sectors long, is outside the member of {member_sectors} sectors"
+        "{area} at sector {start_sectors}, {size_sectors} sectors long, is outside the member of \
+            {member_sectors} sectors"
     )]
     Outside {
         /// Which one.

@@ -7,14 +7,14 @@ use crate::md::MdUuid;
 
 /// Finds the one superblock of a member.
 ///
-/// `areas` holds what was read at [`Minor::super_offset_bytes`] of each version that is looked for (all of
-/// [`Minor::ALL`] as a rule: a device that was used twice may have two). `array_uuid` narrows it down to
-/// one array.
+/// `areas` holds what was read at [`Minor::super_offset_bytes`] of each version that is looked for
+/// (all of [`Minor::ALL`] as a rule: a device that was used twice may have two). `array_uuid`
+/// narrows it down to one array.
 ///
 /// # Errors
 ///
-/// [`SuperblockError::Several`] when more than one is valid. When none is, the error of the one that came
-/// furthest: a damaged superblock is told from none at all.
+/// [`SuperblockError::Several`] when more than one is valid. When none is, the error of the one
+/// that came furthest: a damaged superblock is told from none at all.
 pub fn find(
     areas: &[(Minor, &[u8])],
     member_bytes: u64,
