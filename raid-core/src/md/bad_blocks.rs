@@ -1,7 +1,7 @@
 //! A member's bad-block log: ranges of it whose content is lost.
 //!
 //! ```text
-//!   8 bytes, little-endian, for each range           bits 10..64   first unit, from the start of the member
+//!   8 bytes, little-endian, for each range   bits 10..64   first unit on the member
 //!   the first entry of all ones ends the list        bits  0..10   units, 1..=512
 //!   one unit is 512 << bad_block_shift bytes
 //! ```

@@ -22,7 +22,7 @@ pub(super) const SIGNATURES: &[(Kind, Place, &[u8])] = &[
     (PartitionTable("GPT"), End(512), b"EFI PART"),
     (PartitionTable("GPT"), End(4096), b"EFI PART"),
 
-    (Container("bcache device"), Start(4096 + 24), \
+    (Container("bcache device"), Start(4096 + 24),
         b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"),
     (Container("BitLocker volume"), Start(3), b"-FVE-FS-"),
     (Container("Ceph BlueStore device"), Start(0), b"bluestore block device"),
@@ -53,7 +53,7 @@ pub(super) const SIGNATURES: &[(Kind, Place, &[u8])] = &[
     (Container("VMware VMFS volume"), Start(1 << 20), b"\x0d\xd0\x01\xc0"),
 
     (FileSystem("APFS"), Start(32), b"NXSB"),
-    (FileSystem("bcachefs"), Start(4096 + 24), \
+    (FileSystem("bcachefs"), Start(4096 + 24),
         b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"),
     (FileSystem("btrfs"), Start(65536 + 64), b"_BHRfS_M"),
     (FileSystem("cramfs"), Start(0), b"\x45\x3d\xcd\x28"),
