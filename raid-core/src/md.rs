@@ -1,7 +1,7 @@
 //! Linux md's on-disk metadata, as pure functions over byte slices.
 //!
 //! ```text
-//!   bytes of a member -superblock::decode-> Superblock -assemble-> Assembly (who is what, or why not)
+//!   bytes of a member -superblock::decode-> Superblock -assemble-> Assembly (who is what, or why)
 //!   sizes and wishes  -create::plan-> Superblock per member -encode-> 4096 bytes to write
 //!   Superblocks       --update::apply-------> the same, one event later
 //!   head and tail     --signature::probe----> whose data this may be
