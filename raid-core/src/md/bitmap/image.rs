@@ -258,9 +258,7 @@ mod tests {
         assert!(image.take_changed().is_empty());
         assert!(!image.clear(1..4096) && image.clear(0..4096));
         assert_eq!(image.take_changed(), [0..512]);
-        assert!(
-            image.mark(u64::MAX - 1..u64::MAX) == false && image.mark((64 << 20) - 1..u64::MAX)
-        );
+        assert!(!image.mark(u64::MAX - 1..u64::MAX) && image.mark((64 << 20) - 1..u64::MAX));
         assert_eq!(image.take_changed(), [2048..2560]);
         image.set_events(7, true);
         assert_eq!(image.take_changed(), [0..512]);
