@@ -1,8 +1,9 @@
 //! Linux md's on-disk metadata, as pure functions over byte slices.
 //!
 //! ```text
-//!   bytes of a member -superblock::decode-> Superblock -assemble-> Assembly (who is what, or why)
-//!   sizes and wishes  -create::plan-> Superblock per member -encode-> 4096 bytes to write
+//!   bytes of a member --superblock::decode--> Superblock --assemble--> Assembly (who is what)
+//!   its logs          --bitmap, ppl, journal, bad_blocks-------------> what to repair first
+//!   sizes and wishes  --create::plan--------> Superblock per member --encode--> 4096 bytes each
 //!   Superblocks       --update::apply-------> the same, one event later
 //!   head and tail     --signature::probe----> whose data this may be
 //! ```

@@ -175,6 +175,7 @@ fn plan_groups(
             size_bytes: options.size_bytes,
             data_offset_bytes: None,
             initial: if is_trusted { Initial::AssumeClean } else { Initial::Resync },
+            bitmap: None,
         };
         plans.push(plan(&wishes, &members).map_err(|error| Error::Options(error.to_string()))?);
     }
@@ -222,6 +223,7 @@ fn plan_outer(
         size_bytes: None,
         data_offset_bytes: None,
         initial: Initial::AssumeClean,
+        bitmap: None,
     };
     plan(&wishes, &members).map_err(|error| Error::Options(error.to_string()))
 }

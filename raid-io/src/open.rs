@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use raid_core::layout::{Layout, Level};
 use raid_core::md::assemble::{
-    Access as Wanted, AssembleOptions, Assembly, Candidate, SlotState, assemble, split_by_array,
+    Abilities, Access as Wanted, AssembleOptions, Assembly, Candidate, SlotState, assemble,
+    split_by_array,
 };
 use raid_core::md::superblock::{AREA_BYTES, Context, Minor, decode};
 use raid_core::md::{Superblock, SuperblockError};
@@ -158,7 +159,10 @@ fn decide_group(
 
 fn decide(candidates: &[Candidate<'_>], options: &OpenOptions) -> Result<Assembly, Error> {
     let access = if options.read_only { Wanted::ReadOnly } else { Wanted::ReadWrite };
-    let assembly = assemble(candidates, AssembleOptions { access, force: options.force });
+    let assembly = assemble(
+        candidates,
+        AssembleOptions { access, force: options.force, abilities: Abilities::NONE },
+    );
     let assembly = assembly.map_err(|error| {
         let hint = if error.can_force() && !options.force { "; --force starts it" } else { "" };
         Error::Assemble(format!("{error}{hint}"))

@@ -24,8 +24,10 @@ fn golden_folder() -> PathBuf {
 
 /// Arrays that were stopped while all redundancy was in place, of superblock version 1.x.
 fn is_plain(name: &str) -> bool {
-    let special =
-        ["dirty-", "mid", "v0.90", "ddf", "-failed", "-removed", "-missing", "journal", "-sets1"];
+    let special = [
+        "dirty-", "mid", "v0.90", "raid50", "ddf", "-failed", "-removed", "-missing", "journal",
+        "-sets1",
+    ];
     !special.iter().any(|word| name.contains(word))
 }
 

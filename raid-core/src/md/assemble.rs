@@ -25,6 +25,19 @@
 //!
 //! `force` lets as many stale members back in as the array cannot do without, newest first.
 //!
+//! # Logs
+//!
+//! What the members say in their logs is looked at after this decision, and only on members that
+//! are current: [`crate::md::bitmap::believe`], [`crate::md::ppl::recover`],
+//! [`crate::md::journal::scan`], [`crate::md::bad_blocks::BadBlocks::decode`]. Here it is decided
+//! whether they can be done without.
+//!
+//! - A journal holds data that may be nowhere else, even when the array is clean. Without the
+//!   current journal the array is refused; by force it can be read (the kernel forces it
+//!   read-only).
+//! - A partial parity log makes a dirty and degraded RAID 5 safe to start for writing: recovery
+//!   says which blocks are lost.
+//!
 //! # What is not decided here
 //!
 //! Nothing is written. The first update ([`crate::md::update::apply`]) of an array that was
@@ -70,6 +83,44 @@ pub struct AssembleOptions {
     pub access: Access,
     /// Take the risks that are named by [`AssembleError::can_force`].
     pub force: bool,
+    /// What the caller does about logs.
+    pub abilities: Abilities,
+}
+
+/// Which of an array's logs the caller reads, honours and keeps. An array that needs one which the
+/// caller does not, is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Write-intent bitmaps ([`crate::md::bitmap`]). Without: arrays that were stopped cleanly can
+    /// be written, which lets their bitmaps fall behind, so that nobody believes them.
+    pub bitmap: bool,
+    /// Bad-block logs ([`crate::md::bad_blocks`]).
+    pub bad_blocks: bool,
+    /// Partial parity logs ([`crate::md::ppl`]).
+    pub ppl: bool,
+    /// Journals ([`crate::md::journal`]).
+    pub journal: bool,
+}
+
+impl Abilities {
+    /// No logs at all.
+    pub const NONE: Self = Self { bitmap: false, bad_blocks: false, ppl: false, journal: false };
+    /// All of them.
+    pub const ALL: Self = Self { bitmap: true, bad_blocks: true, ppl: true, journal: true };
+}
+
+/// What makes the redundancy right again after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// A resync of everything.
+    Resync,
+    /// A resync of what the write-intent bitmap says.
+    Bitmap,
+    /// The partial parity logs: see [`crate::md::ppl::recover`].
+    Ppl,
+    /// The journal, which has to be looked at even when the array is clean: see
+    /// [`crate::md::journal`].
+    Journal,
 }
 
 /// The array, decided.
@@ -109,6 +160,10 @@ pub struct Assembly {
     pub forced: Vec<usize>,
     /// The write-intent bitmap, relative to each member's superblock.
     pub bitmap: Option<LogArea>,
+    /// What there is to do after a crash (when [`resynced_bytes`](Self::resynced_bytes) is `Some`).
+    pub consistency: Consistency,
+    /// The journal, index among the candidates.
+    pub journal: Option<usize>,
     /// Things the user should read.
     pub warnings: Vec<String>,
 }

@@ -1,9 +1,10 @@
 //! A member's bad-block log: ranges of it whose content is lost.
 //!
 //! ```text
-//!   8 bytes, little-endian, for each range   bits 10..64   first unit on the member
-//!   the first entry of all ones ends the list        bits  0..10   units, 1..=512
-//!   one unit is 512 << bad_block_shift bytes
+//!   8 bytes, little-endian, for each range:
+//!       bits 10..64   first unit, from the start of the member
+//!       bits  0..10   units, 1..=512
+//!   the first entry of all ones ends the list; a unit is 512 << bad_block_shift bytes
 //! ```
 //!
 //! A bad block was unreadable on the source of a rebuild, or unwritable. Reading it gives an error,

@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 
 use crate::geometry::{Geometry, GeometryError, GeometrySpec};
 use crate::layout::{Layout, LayoutError, Level};
+use crate::md::bitmap::{self, BitmapError, BitmapImage, BitmapWishes};
 use crate::md::redundancy::{has_parity, tolerates};
 use crate::md::superblock::{
-    self, ALL_SECTORS, AREA_BYTES, Features, LogArea, MAX_DEV_MAX, Minor, Role, SLOT_COUNT_MAX,
+    self, ALL_SECTORS, AREA_BYTES, Features, LogArea, MAX_DEV_MAX, Minor, OLD_BITMAP_OFFSET,
+    OLD_BITMAP_SECTORS, OLD_SIZE_SECTORS_MAX, Role, SLOT_COUNT_MAX,
 };
 use crate::md::{MdTime, MdUuid, SECTOR_BYTES, Superblock, SuperblockError};
 
@@ -43,6 +45,8 @@ pub struct CreateOptions<'a> {
     pub data_offset_bytes: Option<u64>,
     /// Whether redundancy has to be made.
     pub initial: Initial,
+    /// The write-intent bitmap (mdadm `--bitmap internal`); `None` for none.
+    pub bitmap: Option<BitmapWishes>,
 }
 
 /// Whether the redundancy of a new array has to be computed.
@@ -86,6 +90,8 @@ pub struct CreatePlan {
     pub component_bytes: u64,
     /// The data offset of every member.
     pub data_offset_bytes: u64,
+    /// The bitmap, to be written to every member at its [`Superblock::bitmap_room`].
+    pub bitmap: Option<BitmapImage>,
 }
 
 /// Why no array can be made.
@@ -107,6 +113,18 @@ pub enum CreateError {
     /// Any rule of the superblock that the wishes break.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
+    /// A bitmap that cannot be.
+    #[error(transparent)]
+    Bitmap(#[from] BitmapError),
+    /// A bitmap for a level that has nothing to resync.
+    #[error("level {level} has no redundancy, so it has no bitmap")]
+    NoBitmap {
+        /// The level.
+        level: i32,
+    },
+    /// A RAID 0 whose superblock cannot say how its members are striped.
+    #[error("superblocks of version 0.90 cannot describe a RAID 0 completely: use another version")]
+    OldRaid0,
     /// A chunk size that is no whole number of sectors.
     #[error("chunk size of {chunk_bytes} bytes is not a multiple of 512")]
     Chunk {
@@ -173,6 +191,8 @@ pub enum CreateError {
 /// Bytes that mirrors and parity levels leave unused at the end of large members, so that a
 /// replacement of the same nominal size but another make fits.
 pub const TAIL_SLACK_BYTES: u64 = 1 << 20;
+/// What a new bitmap is written in: its place and its room are multiples of this.
+const BITMAP_BLOCK_BYTES: u32 = 4096;
 /// Members with less room than this leave no slack.
 const SLACK_FROM_BYTES: u64 = 64 << 20;
 
@@ -184,7 +204,7 @@ fn chunk_bytes(options: &CreateOptions<'_>) -> u64 {
 /// The least data offset: superblock area and bad-block log.
 fn data_offset_min(minor: Minor) -> u64 {
     match minor {
-        Minor::V1_0 => 0,
+        Minor::V0_90 | Minor::V1_0 => 0,
         Minor::V1_1 => 8192,
         Minor::V1_2 => 12288,
     }
@@ -209,7 +229,7 @@ fn bitmap_space_sectors(sectors: u64) -> u64 {
 #[must_use]
 pub fn default_data_offset_bytes(minor: Minor, member_bytes: u64, chunk_bytes: u64) -> u64 {
     const MIB_SECTORS: u64 = 2048;
-    if minor == Minor::V1_0 {
+    if matches!(minor, Minor::V0_90 | Minor::V1_0) {
         return 0;
     }
     let sectors = member_bytes / SECTOR_BYTES;
@@ -239,6 +259,7 @@ pub fn plan(options: &CreateOptions<'_>, members: &[NewMember]) -> Result<Create
     let is_degraded = members.len() - spare_count < options.slot_count;
     let mut common = blank(options, spare_count, is_degraded);
     common.size_sectors = size_sectors;
+    let bitmap = bitmap(options, &mut common, is_degraded)?;
     let mut spare_number = options.slot_count as u32;
     let mut superblocks = Vec::new();
     for member in members {
@@ -259,12 +280,48 @@ pub fn plan(options: &CreateOptions<'_>, members: &[NewMember]) -> Result<Create
     for ((mut superblock, _), member) in superblocks.into_iter().zip(members) {
         for &(dev_number, role) in &roles {
             superblock.set_role(dev_number, role)?;
+            if role == Role::Spare {
+                superblock.list_spare(dev_number, true);
+            }
         }
         superblock.check(member.member_bytes)?;
         finished.push(superblock);
     }
     let component_bytes = size_sectors * SECTOR_BYTES;
-    Ok(CreatePlan { superblocks: finished, component_bytes, data_offset_bytes })
+    Ok(CreatePlan { superblocks: finished, component_bytes, data_offset_bytes, bitmap })
+}
+
+/// Chooses the bitmap and notes its place in the superblock.
+fn bitmap(
+    options: &CreateOptions<'_>,
+    common: &mut Superblock,
+    is_degraded: bool,
+) -> Result<Option<BitmapImage>, CreateError> {
+    let Some(wishes) = options.bitmap else { return Ok(None) };
+    if options.level <= 0 {
+        return Err(CreateError::NoBitmap { level: options.level });
+    }
+    let sync_sectors = match options.level {
+        10 => geometry_10(options, common.component_bytes())?.array_bytes() / SECTOR_BYTES,
+        _ => common.size_sectors,
+    };
+    let room_sectors = match common.minor {
+        Minor::V0_90 => OLD_BITMAP_SECTORS,
+        _ => bitmap_space_sectors(common.size_sectors),
+    };
+    let uuid_bytes = common.array_uuid_bytes();
+    let head = bitmap::choose(uuid_bytes, sync_sectors, room_sectors * SECTOR_BYTES, wishes)?;
+    // Without every slot nothing may be cleared: whoever comes back needs all of it.
+    let image = BitmapImage::new(head, is_degraded || !common.is_clean(), BITMAP_BLOCK_BYTES);
+    let offset = match common.minor {
+        Minor::V0_90 => OLD_BITMAP_OFFSET,
+        // Before the bad-block log.
+        Minor::V1_0 => -8 - (image.bytes().len() as u64 / SECTOR_BYTES) as i32,
+        Minor::V1_1 | Minor::V1_2 => 8,
+    };
+    common.features.0 |= Features::BITMAP;
+    common.bitmap_or_ppl = offset.cast_unsigned();
+    Ok(Some(image))
 }
 
 /// Plans the superblock of a member that joins an existing array as a spare.
@@ -290,7 +347,13 @@ pub fn plan_spare(
     spare.features.0 &= !(Features::RECOVERY_OFFSET | Features::REPLACEMENT | Features::BAD_BLOCKS);
     spare.set_role(dev_number, Role::Spare)?;
 
+    spare.list_spare(dev_number, true);
+
     let reserve = match peer.minor {
+        // The superblock lies 64 to 128 KiB before the end.
+        Minor::V0_90 => {
+            peer.component_bytes().next_multiple_of(65536) + 65536 - peer.component_bytes()
+        }
         // The superblock lies 8 to 12 KiB before the end, the log before it.
         Minor::V1_0 => 12288 + 4096,
         _ => 0,
@@ -318,6 +381,7 @@ fn check_wishes(options: &CreateOptions<'_>, members: &[NewMember]) -> Result<()
         let max = SLOT_COUNT_MAX as u32;
         return Err(SuperblockError::SlotCount { slot_count, min: 1, max }.into());
     }
+    check_old(options, members.len())?;
     if options.name.len() > NAME_BYTES_MAX {
         return Err(CreateError::Name { len: options.name.len() });
     }
@@ -347,12 +411,30 @@ fn check_wishes(options: &CreateOptions<'_>, members: &[NewMember]) -> Result<()
     Ok(())
 }
 
+/// What version 0.90 cannot say.
+fn check_old(options: &CreateOptions<'_>, member_count: usize) -> Result<(), CreateError> {
+    if options.minor != Minor::V0_90 {
+        return Ok(());
+    }
+    if options.level == 0 {
+        return Err(CreateError::OldRaid0);
+    }
+    let limit = Minor::V0_90.role_count_max();
+    let count = options.slot_count.max(member_count);
+    if count > limit {
+        let (slot_count, max) = (u32::try_from(count).unwrap_or(u32::MAX), limit as u32);
+        return Err(SuperblockError::SlotCount { slot_count, min: 1, max }.into());
+    }
+    Ok(())
+}
+
 fn data_offset(options: &CreateOptions<'_>, smallest: u64) -> Result<u64, CreateError> {
     let Some(data_offset_bytes) = options.data_offset_bytes else {
         return Ok(default_data_offset_bytes(options.minor, smallest, chunk_bytes(options)));
     };
     let min_bytes = data_offset_min(options.minor);
-    if data_offset_bytes < min_bytes || !data_offset_bytes.is_multiple_of(4096) {
+    let is_fixed = options.minor == Minor::V0_90 && data_offset_bytes != 0;
+    if data_offset_bytes < min_bytes || !data_offset_bytes.is_multiple_of(4096) || is_fixed {
         return Err(CreateError::DataOffset { data_offset_bytes, min_bytes });
     }
     Ok(data_offset_bytes)
@@ -362,6 +444,10 @@ fn data_offset(options: &CreateOptions<'_>, smallest: u64) -> Result<u64, Create
 fn usable_bytes(minor: Minor, member_bytes: u64, data_offset_bytes: u64) -> Option<u64> {
     let sectors = member_bytes / SECTOR_BYTES;
     let end = match minor {
+        Minor::V0_90 => {
+            let end = minor.super_offset_bytes(member_bytes)? / SECTOR_BYTES;
+            end.min(OLD_SIZE_SECTORS_MAX / 8 * 8)
+        }
         // Superblock, its alignment, bad-block log and bitmap.
         Minor::V1_0 => (sectors / 8 * 8).checked_sub(24 + bitmap_space_sectors(sectors))?,
         _ => sectors,
@@ -390,7 +476,11 @@ fn size_sectors(
             Some(usable) if usable >= need => least = least.min(usable),
             _ => {
                 // At the end lie superblock, log and room for a bitmap, rounded.
-                let tail = if options.minor == Minor::V1_0 { 20480 } else { 0 };
+                let tail = match options.minor {
+                    Minor::V0_90 => 131_072,
+                    Minor::V1_0 => 20480,
+                    Minor::V1_1 | Minor::V1_2 => 0,
+                };
                 let need_bytes = need.saturating_add(data_offset_bytes).saturating_add(tail);
                 return Err(CreateError::MemberTooSmall { index, member_bytes, need_bytes });
             }
@@ -413,14 +503,18 @@ fn used_sectors(options: &CreateOptions<'_>, size_bytes: u64) -> Result<u64, Cre
     if options.level != 10 {
         return Ok(size_bytes / SECTOR_BYTES);
     }
-    let geometry = Geometry::new(GeometrySpec {
+    Ok(geometry_10(options, size_bytes)?.component_bytes() / SECTOR_BYTES)
+}
+
+/// The shape of a RAID 10 with so many bytes of each member.
+fn geometry_10(options: &CreateOptions<'_>, size_bytes: u64) -> Result<Geometry, CreateError> {
+    Ok(Geometry::new(GeometrySpec {
         level: Level::Raid10,
         layout: Layout::from_md(Level::Raid10, options.layout)?,
         slot_count: options.slot_count,
         chunk_bytes: options.chunk_bytes,
         member_data_bytes: &alloc::vec![size_bytes; options.slot_count],
-    })?;
-    Ok(geometry.component_bytes() / SECTOR_BYTES)
+    })?)
 }
 
 /// What every superblock of the array has in common.
@@ -429,9 +523,16 @@ fn blank(options: &CreateOptions<'_>, spare_count: usize, is_degraded: bool) -> 
     let role_count = options.slot_count + spare_count;
     let head = AREA_BYTES - 2 * MAX_DEV_MAX;
     let max_dev = ((head + 2 * role_count).next_multiple_of(512) - head) / 2;
+    let max_dev =
+        if options.minor == Minor::V0_90 { Minor::V0_90.role_count_max() } else { max_dev };
     let mut superblock = Superblock::blank(options.minor, max_dev);
     superblock.array_uuid = options.array_uuid;
-    superblock.name_bytes = name_bytes(options);
+    if options.minor == Minor::V0_90 {
+        // mdadm starts at 1 there.
+        superblock.events = 1;
+    } else {
+        superblock.name_bytes = name_bytes(options);
+    }
     superblock.created = MdTime(options.time.unix_seconds());
     superblock.updated = superblock.created;
     superblock.level = options.level;
@@ -475,6 +576,10 @@ impl Superblock {
         self.super_offset_sectors = super_offset;
         self.data_offset_sectors = data_offset;
         self.bad_block_shift = 0;
+        if self.minor == Minor::V0_90 {
+            self.data_size_sectors = super_offset;
+            return;
+        }
         let (data_size, log_offset) = if self.minor == Minor::V1_0 {
             let before = (bitmap_space + 8).min(super_offset.saturating_sub(self.size_sectors));
             (super_offset.saturating_sub(before + data_offset), -8)

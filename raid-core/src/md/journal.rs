@@ -12,7 +12,7 @@
 //!   payload     0      2       4               8                16
 //!   data 0     | type | flags | sectors       | array sector   | checksum for each 4 KiB block
 //!   parity 1   | type | flags | sectors       | member sector  | checksum of P (and of Q)
-//!   flush 2    | type | flags | bytes         | member sector of each stripe on the members
+//!   flush 2    | type | flags | bytes         | member sector of each row that is on the members
 //! ```
 //!
 //! Every checksum is CRC-32C over the array's identity and then the bytes, not inverted at the end.

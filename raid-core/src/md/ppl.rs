@@ -6,8 +6,8 @@
 //!
 //!   | header 4 KiB | partial parity of entry 0 | of entry 1 | ... | header 4 KiB | ...
 //!
-//!   header   0    512         516      520          528         532       536
-//!           | 0xff | signature | 0      | generation | entries   | checksum | entries of 24 bytes
+//!   header   0      512         516 520          528       532        536
+//!           | 0xff | signature | 0 | generation | entries | checksum | entries, 24 bytes each
 //!
 //!   entry    0             8         12          16            20
 //!           | data sector | pp size | data size | parity slot | checksum of its partial parity |

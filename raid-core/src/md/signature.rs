@@ -140,10 +140,9 @@ impl Device<'_> {
     /// the byte order of the machine that wrote it.
     fn probe_md(&self, findings: &mut Vec<Finding>) {
         let magic = crate::md::superblock::MAGIC;
-        let old = (self.member_bytes / 65536).checked_sub(1).map(|block| block * 65536);
         let places =
             Minor::ALL.into_iter().map(|minor| minor.super_offset_bytes(self.member_bytes));
-        for offset in places.chain([old]).flatten() {
+        for offset in places.flatten() {
             if self.has(offset, &magic.to_le_bytes()) || self.has(offset, &magic.to_be_bytes()) {
                 findings.push(Finding { kind: Kind::Md, offset });
             }

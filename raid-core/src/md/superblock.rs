@@ -1,7 +1,8 @@
-//! The version-1 superblock: what it says, checked; and back to bytes.
+//! The superblock: what it says, checked; and back to bytes.
 //!
 //! ```text
-//!   minor  where the superblock starts                                 data
+//!   version  where the superblock starts                               data
+//!   0.90   the end: 64 KiB, then down to a multiple of 64 KiB          before it
 //!   1.0    the end: (sectors - 16) rounded down to 8                   before it
 //!   1.1    0                                                           after it
 //!   1.2    4096                                                        after it
@@ -24,6 +25,7 @@ mod decode;
 mod error;
 mod find;
 mod raw;
+mod v0;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -34,8 +36,13 @@ use core::ops::Range;
 pub(in crate::md) use check::check_shape;
 pub use check::{EVENTS_MAX, WriteObstacle};
 pub use decode::decode;
+pub(in crate::md) use decode::fix_checksum;
 pub use error::SuperblockError;
 pub use find::find;
+pub(in crate::md) use v0::{
+    BITMAP_OFFSET as OLD_BITMAP_OFFSET, BITMAP_SECTORS as OLD_BITMAP_SECTORS,
+    SIZE_SECTORS_MAX as OLD_SIZE_SECTORS_MAX,
+};
 
 pub use crate::geometry::SLOT_COUNT_MAX;
 use crate::md::{MdTime, MdUuid, SECTOR_BYTES};
@@ -49,9 +56,11 @@ pub const MAX_DEV_MAX: usize = (AREA_BYTES - raw::HEAD_BYTES) / 2;
 /// `resync_offset`, `recovery_offset`: everything is in sync.
 pub const ALL_SECTORS: u64 = u64::MAX;
 
-/// Which 1.x version: they differ only in where the superblock lies.
+/// Which version. Those of 1 differ only in where the superblock lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Minor {
+    /// 0.90: before the last 64 KiB of the member; another format, for at most 27 members of 4 TiB.
+    V0_90,
     /// 1.0: near the end of the member.
     V1_0,
     /// 1.1: at the start of the member.
@@ -62,7 +71,15 @@ pub enum Minor {
 
 impl Minor {
     /// All of them, in the order in which they should be looked for.
-    pub const ALL: [Self; 3] = [Self::V1_2, Self::V1_1, Self::V1_0];
+    pub const ALL: [Self; 4] = [Self::V1_2, Self::V1_1, Self::V1_0, Self::V0_90];
+    /// Those of version 1.
+    pub const VERSION_1: [Self; 3] = [Self::V1_2, Self::V1_1, Self::V1_0];
+
+    /// Members that a superblock of this version can name.
+    #[must_use]
+    pub fn role_count_max(self) -> usize {
+        if self == Self::V0_90 { v0::MEMBER_COUNT_MAX } else { MAX_DEV_MAX }
+    }
 
     /// Where the superblock area of a member of `member_bytes` starts, in bytes, or `None` when the
     /// member is too small to hold one.
@@ -71,6 +88,7 @@ impl Minor {
         let offset = match self {
             // md counts in sectors: 8 KiB from the end, then down to a multiple of 4 KiB.
             Self::V1_0 => (member_bytes / SECTOR_BYTES).checked_sub(16)? / 8 * 8 * SECTOR_BYTES,
+            Self::V0_90 => (member_bytes / 65536).checked_sub(1)? * 65536,
             Self::V1_1 => 0,
             Self::V1_2 => 4096,
         };
@@ -82,6 +100,7 @@ impl Minor {
 impl fmt::Display for Minor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::V0_90 => "0.90",
             Self::V1_0 => "1.0",
             Self::V1_1 => "1.1",
             Self::V1_2 => "1.2",
@@ -291,7 +310,7 @@ pub struct Superblock {
     pub dev_number: u32,
     /// Read errors that were corrected by rewriting.
     pub corrected_read_count: u32,
-    /// Identity of this member.
+    /// Identity of this member; zero in version 0.90, which has none.
     pub device_uuid: MdUuid,
     /// 1: write-mostly, 2: fail fast.
     pub device_flags: u8,
@@ -371,11 +390,12 @@ impl Superblock {
     ///
     /// # Errors
     ///
-    /// [`SuperblockError::DevNumber`] when the number is [`MAX_DEV_MAX`] or more.
+    /// [`SuperblockError::DevNumber`] when the number is [`Minor::role_count_max`] or more.
     pub fn set_role(&mut self, dev_number: u32, role: Role) -> Result<(), SuperblockError> {
         let index = dev_number as usize;
-        if index >= MAX_DEV_MAX {
-            return Err(SuperblockError::DevNumber { dev_number, max_dev: MAX_DEV_MAX as u32 });
+        let limit = self.minor.role_count_max();
+        if index >= limit {
+            return Err(SuperblockError::DevNumber { dev_number, max_dev: limit as u32 });
         }
         if index >= self.roles.len() {
             self.roles.resize(index + 1, Role::Spare.to_md());
@@ -461,7 +481,7 @@ impl Superblock {
     /// The array's identity as its superblock stores it, which bitmap, PPL and journal refer to.
     #[must_use]
     pub fn array_uuid_bytes(&self) -> [u8; 16] {
-        self.array_uuid.0
+        if self.minor == Minor::V0_90 { v0::stored_uuid(self) } else { self.array_uuid.0 }
     }
 
     /// Where the superblock area starts, in bytes.
@@ -473,6 +493,9 @@ impl Superblock {
     /// Nonzero bytes where md writes zeros: a field of a newer format, so never read-write.
     #[must_use]
     pub fn has_reserved_bytes(&self) -> bool {
-        decode::has_reserved_bytes(&self.area)
+        match self.minor {
+            Minor::V0_90 => v0::has_reserved_words(&self.area),
+            _ => decode::has_reserved_bytes(&self.area),
+        }
     }
 }

@@ -12,7 +12,9 @@
 //!   n               clean, resync got to n       MarkClean { Some(n) }
 //! ```
 
-use crate::md::superblock::{ALL_SECTORS, Features, Role, SuperblockError};
+use alloc::vec::Vec;
+
+use crate::md::superblock::{ALL_SECTORS, Features, Minor, Role, SuperblockError};
 use crate::md::{MdTime, SECTOR_BYTES, Superblock};
 
 /// One change of state.
@@ -81,7 +83,8 @@ pub enum UpdateError {
 /// left out (a failed member keeps its old superblock, so that everyone can see that it fell
 /// behind). The newest of them is the truth for the common fields. Any number that it lists as
 /// active and that does not take part becomes faulty: who is listed as active has received the
-/// update, or was about to. Returns the new event count.
+/// update, or was about to. In version 0.90 a member that has been recovered changes its
+/// `dev_number`. Returns the new event count.
 ///
 /// # Errors
 ///
@@ -105,9 +108,14 @@ pub fn apply(
             return Err(UpdateError::NotTakingPart { dev_number });
         }
     }
+    let renumbered = renumber(&mut next, changes)?;
+    let number_of = |superblock: &Superblock| {
+        let own = superblock.dev_number;
+        renumbered.iter().find(|pair| pair.0 == own).map_or(own, |pair| pair.1)
+    };
     let number_count = next.roles().len() as u32;
     for dev_number in 0..number_count {
-        let takes_part = superblocks.iter().any(|superblock| superblock.dev_number == dev_number);
+        let takes_part = superblocks.iter().any(|superblock| number_of(superblock) == dev_number);
         if !takes_part && matches!(next.role_of(dev_number), Role::Active(_)) {
             next.set_role(dev_number, Role::Faulty)?;
         }
@@ -115,8 +123,36 @@ pub fn apply(
     for superblock in superblocks.iter_mut() {
         superblock.take_common(&next);
         changes.iter().for_each(|change| apply_own(superblock, *change));
+        changes.iter().for_each(|change| list(superblock, *change));
+        renumbered.iter().for_each(|pair| superblock.list_spare(pair.0, false));
+        superblock.dev_number = number_of(superblock);
     }
     Ok(next.events)
+}
+
+/// In version 0.90, a member that has been recovered gets the number of its slot, and its old
+/// number stands for nothing. Returns old and new numbers.
+fn renumber(next: &mut Superblock, changes: &[Change]) -> Result<Vec<(u32, u32)>, SuperblockError> {
+    let mut renumbered = Vec::new();
+    for change in changes {
+        let Change::Recovered { dev_number, recovered_bytes: None } = *change else { continue };
+        let Role::Active(slot) = next.role_of(dev_number) else { continue };
+        if next.minor == Minor::V0_90 && u32::from(slot) != dev_number {
+            next.set_role(slot.into(), Role::Active(slot))?;
+            next.set_role(dev_number, Role::Spare)?;
+            renumbered.push((dev_number, slot.into()));
+        }
+    }
+    Ok(renumbered)
+}
+
+/// Lists a new spare where roles alone do not tell.
+fn list(superblock: &mut Superblock, change: Change) {
+    if let Change::SetRole { dev_number, role: Role::Spare | Role::Active(_) } = change
+        && dev_number >= superblock.slot_count
+    {
+        superblock.list_spare(dev_number, true);
+    }
 }
 
 /// The part of a change that every superblock records.

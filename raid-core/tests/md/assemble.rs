@@ -2,19 +2,20 @@
 //! of their superblocks. Every decision is asked for in every order of the members.
 
 use raid_core::md::assemble::{
-    Access, AssembleOptions, RejectReason, SlotState, Unsupported, split_by_array,
+    Abilities, Access, AssembleOptions, RejectReason, SlotState, Unsupported, split_by_array,
 };
 use raid_core::md::superblock::{Features, Role};
 use raid_core::md::{AssembleError, Assembly, Candidate, SuperblockError, assemble};
 
 use crate::images::{self, Members};
 
-pub(crate) const READ_ONLY: AssembleOptions =
-    AssembleOptions { access: Access::ReadOnly, force: false };
-pub(crate) const READ_WRITE: AssembleOptions =
-    AssembleOptions { access: Access::ReadWrite, force: false };
-pub(crate) const FORCE: AssembleOptions =
-    AssembleOptions { access: Access::ReadWrite, force: true };
+const fn options(access: Access, force: bool) -> AssembleOptions {
+    AssembleOptions { access, force, abilities: Abilities::NONE }
+}
+
+pub(crate) const READ_ONLY: AssembleOptions = options(Access::ReadOnly, false);
+pub(crate) const READ_WRITE: AssembleOptions = options(Access::ReadWrite, false);
+pub(crate) const FORCE: AssembleOptions = options(Access::ReadWrite, true);
 
 /// All orders of `0..count`, for small counts.
 fn orders(count: usize) -> Vec<Vec<usize>> {

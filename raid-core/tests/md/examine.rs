@@ -9,7 +9,7 @@ use raid_core::md::{MdTime, MdUuid, Superblock};
 use crate::images::{self, MemberArea};
 
 /// `Mon Nov 30 23:19:30 2026`, UTC (days to date: Howard Hinnant's algorithm).
-fn date(time: MdTime) -> String {
+pub(crate) fn date(time: MdTime) -> String {
     let (days, second) = (time.unix_seconds() / 86400, time.unix_seconds() % 86400);
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);

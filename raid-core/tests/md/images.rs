@@ -28,6 +28,33 @@ pub(crate) struct Image {
     pub(crate) examine: String,
 }
 
+impl Image {
+    /// The size of regions of its bitmap, when mdadm was told one.
+    pub(crate) fn bitmap_chunk_bytes(&self) -> Option<u32> {
+        let manifest = tests().join("golden").join(&self.name).join("manifest.json");
+        let is_told = fs::read_to_string(manifest).unwrap().contains("--bitmap-chunk=64K");
+        is_told.then_some(65536)
+    }
+
+    /// All bytes of a member of a golden array.
+    pub(crate) fn whole(&self, index: usize) -> Vec<u8> {
+        let path = self.folder().join(format!("{}.img.zst", self.members[index].name));
+        let mut bytes = Vec::new();
+        unpack(&path).read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, self.members[index].context.member_bytes);
+        bytes
+    }
+
+    /// What mdadm printed into one of the files beside the members.
+    pub(crate) fn text(&self, file: &str) -> String {
+        fs::read_to_string(self.folder().join(file)).unwrap()
+    }
+
+    fn folder(&self) -> PathBuf {
+        tests().join("golden").join(&self.name)
+    }
+}
+
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
@@ -36,6 +63,7 @@ fn minor_of(array: &str) -> Minor {
     match array.rsplit("-v").next() {
         Some("1.0") => Minor::V1_0,
         Some("1.1") => Minor::V1_1,
+        Some("0.90") => Minor::V0_90,
         _ => Minor::V1_2,
     }
 }
@@ -87,6 +115,17 @@ fn from_superblocks(path: &Path) -> Image {
         examine: fs::read_to_string(path.with_extension("txt")).unwrap_or_default(),
         name: array,
     }
+}
+
+/// Every array with version-0.90 superblocks, by name.
+pub(crate) fn all_old() -> Vec<Image> {
+    let names = [
+        "raid1-n2-v0.90",
+        "raid10-n4-n2-c64k-v0.90",
+        "raid5-n3to4-midreshape-v0.90",
+        "raid5-n4-c64k-v0.90",
+    ];
+    names.iter().map(|name| named(name)).collect()
 }
 
 /// Every array with version-1 superblocks, by name.

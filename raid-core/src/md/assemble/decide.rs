@@ -5,11 +5,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::{
-    Access, AssembleError, AssembleOptions, Assembly, Candidate, RejectReason, Rejected,
-    SlotMember, SlotState, Unsupported,
+    Access, AssembleError, AssembleOptions, Assembly, Candidate, Consistency, RejectReason,
+    Rejected, SlotMember, SlotState, Unsupported,
 };
 use crate::md::redundancy::{has_parity, is_parity_slot, tolerates};
-use crate::md::superblock::{Features, Role};
+use crate::md::superblock::{Features, Minor, Role};
 use crate::md::{SECTOR_BYTES, Superblock};
 
 /// Decides what the array is.
@@ -32,12 +32,13 @@ pub fn assemble(
         decision.check_split()?;
     }
     decision.fill_slots()?;
-    decision.check_features(options.access)?;
+    decision.check_features(options)?;
     let is_startable = decision.is_bearable() || options.force && decision.force_stale();
     if !is_startable {
         return Err(decision.too_many_missing());
     }
-    decision.check_dirty_degraded(options.force)?;
+    decision.check_journal(options)?;
+    decision.check_dirty_degraded(options)?;
     Ok(decision.finish())
 }
 
@@ -63,6 +64,7 @@ struct Decision<'a> {
     spares: Vec<usize>,
     rejected: Vec<Rejected>,
     forced: Vec<usize>,
+    journal: Option<usize>,
     warnings: Vec<String>,
 }
 
@@ -98,6 +100,7 @@ impl<'a> Decision<'a> {
             spares: Vec::new(),
             rejected,
             forced: Vec::new(),
+            journal: None,
             warnings: Vec::new(),
         })
     }
@@ -122,7 +125,11 @@ impl<'a> Decision<'a> {
     fn check_copies(&self) -> Result<(), AssembleError> {
         for (position, first) in self.known.iter().enumerate() {
             let device_uuid = first.superblock.device_uuid;
-            let is_copy = |other: &&Known<'_>| other.superblock.device_uuid == device_uuid;
+            let is_copy = |other: &&Known<'_>| match other.superblock.minor {
+                // Has no identities: only a copy that is still the same can be told.
+                Minor::V0_90 => other.superblock == first.superblock,
+                _ => other.superblock.device_uuid == device_uuid,
+            };
             if let Some(second) = self.known[position + 1..].iter().find(is_copy) {
                 let (first, second) = (first.name.to_string(), second.name.to_string());
                 return Err(AssembleError::DuplicateDevice { first, second, device_uuid });
@@ -151,6 +158,7 @@ impl<'a> Decision<'a> {
             match self.verdict(known, newest_events) {
                 Verdict::Current => self.current.push(known),
                 Verdict::Spare => self.spares.push(known.index),
+                Verdict::Journal => self.journal = self.journal.or(Some(known.index)),
                 Verdict::Rejected(reason) => {
                     self.rejected.push(Rejected { member: known.index, reason });
                 }
@@ -169,7 +177,18 @@ impl<'a> Decision<'a> {
         });
         let listed = self.newest.superblock.role_of(own.dev_number);
         match (own.role(), listed) {
-            (Role::Journal, _) => Verdict::Rejected(RejectReason::Journal),
+            (Role::Journal, listed) => {
+                // As for a slot: one event behind it was only missed by the last update.
+                let is_current = listed == Role::Journal && lag <= 1 && !is_number_reused;
+                match (is_current, self.journal) {
+                    (true, None) => Verdict::Journal,
+                    // There is one at most.
+                    (true, Some(_)) => Verdict::Rejected(RejectReason::Journal),
+                    (false, _) => {
+                        Verdict::Rejected(RejectReason::StaleJournal { events, newest_events })
+                    }
+                }
+            }
             (Role::Spare, _) => Verdict::Spare,
             (Role::Faulty, _) | (_, Role::Faulty) => {
                 Verdict::Rejected(RejectReason::Faulty { events, newest_events })
@@ -262,10 +281,10 @@ impl<'a> Decision<'a> {
         Ok(())
     }
 
-    fn check_features(&self, access: Access) -> Result<(), AssembleError> {
+    fn check_features(&self, options: AssembleOptions) -> Result<(), AssembleError> {
         let newest = self.newest.superblock;
-        let features = newest.features;
-        let is_writing = access == Access::ReadWrite;
+        let (features, can) = (newest.features, options.abilities);
+        let is_writing = options.access == Access::ReadWrite;
         let refuse = |what, can_read| Err(AssembleError::Unsupported { what, can_read });
         if features.has(Features::RESHAPE) {
             return refuse(Unsupported::Reshape, false);
@@ -273,18 +292,21 @@ impl<'a> Decision<'a> {
         if features.has(Features::CLUSTERED) {
             return refuse(Unsupported::Cluster, false);
         }
-        if features.has(Features::JOURNAL) {
+        if features.has(Features::JOURNAL) && !(can.journal && has_parity(newest.level)) {
             return refuse(Unsupported::Journal, false);
         }
-        if self.current.iter().any(|known| known.superblock.features.has(Features::BAD_BLOCKS)) {
+        let has_bad_blocks =
+            |known: &Known<'_>| known.superblock.features.has(Features::BAD_BLOCKS);
+        if !can.bad_blocks && self.current.iter().any(has_bad_blocks) {
             return refuse(Unsupported::BadBlocks, false);
         }
         if features.has(Features::PPL | Features::MULTIPLE_PPLS)
             && (is_writing || !newest.is_clean())
+            && !(can.ppl && newest.level == 5)
         {
             return refuse(Unsupported::Ppl, newest.is_clean());
         }
-        if features.has(Features::BITMAP) && is_writing && !newest.is_clean() {
+        if features.has(Features::BITMAP) && is_writing && !newest.is_clean() && !can.bitmap {
             return refuse(Unsupported::Bitmap, true);
         }
         let obstacle = self.current.iter().find_map(|known| {
@@ -292,6 +314,43 @@ impl<'a> Decision<'a> {
             Some(AssembleError::WriteObstacle { name: known.name.to_string(), obstacle })
         });
         obstacle.filter(|_| is_writing).map_or(Ok(()), Err)
+    }
+
+    fn check_journal(&mut self, options: AssembleOptions) -> Result<(), AssembleError> {
+        let is_needed = self.newest.superblock.features.has(Features::JOURNAL);
+        if !is_needed {
+            // Somebody's journal, but the array has none.
+            if let Some(member) = self.journal.take() {
+                self.rejected.push(Rejected { member, reason: RejectReason::Journal });
+            }
+            return Ok(());
+        }
+        if self.journal.is_some() {
+            return Ok(());
+        }
+        if !options.force || options.access == Access::ReadWrite {
+            let (rejected, is_forced) = (self.named_rejects(), options.force);
+            return Err(AssembleError::JournalMissing { rejected, is_forced });
+        }
+        self.warnings.push(
+            "opened by force without its journal: writes may be missing that were acknowledged"
+                .to_string(),
+        );
+        Ok(())
+    }
+
+    /// What makes the redundancy right again after a crash.
+    fn consistency(&self) -> Consistency {
+        let features = self.newest.superblock.features;
+        if features.has(Features::JOURNAL) {
+            Consistency::Journal
+        } else if features.has(Features::PPL | Features::MULTIPLE_PPLS) {
+            Consistency::Ppl
+        } else if features.has(Features::BITMAP) {
+            Consistency::Bitmap
+        } else {
+            Consistency::Resync
+        }
     }
 
     /// Slots without a member, or with one that is not filled to the end.
@@ -401,7 +460,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn check_dirty_degraded(&mut self, is_forced: bool) -> Result<(), AssembleError> {
+    fn check_dirty_degraded(&mut self, options: AssembleOptions) -> Result<(), AssembleError> {
         let newest = self.newest.superblock;
         let (level, layout, slot_count) = (newest.level, newest.layout, self.slots.len());
         let mut missing = self.missing();
@@ -410,7 +469,14 @@ impl<'a> Decision<'a> {
         if !has_parity(level) || missing.is_empty() || newest.is_clean() {
             return Ok(());
         }
-        if !is_forced {
+        // Its recovery writes, so it is no help to somebody who only wants to read.
+        let is_logged = self.consistency() == Consistency::Ppl
+            && options.abilities.ppl
+            && options.access == Access::ReadWrite;
+        if is_logged {
+            return Ok(());
+        }
+        if !options.force {
             return Err(AssembleError::DirtyDegraded { missing, rejected: self.named_rejects() });
         }
         self.warnings.push(
@@ -430,6 +496,7 @@ impl<'a> Decision<'a> {
         }
         self.spares.sort_unstable();
         self.rejected.sort_unstable_by_key(|rejected| rejected.member);
+        let consistency = self.consistency();
         let is_redundant = newest.level > 0;
         let resynced = (is_redundant && !newest.is_clean())
             .then(|| newest.resync_offset_sectors.saturating_mul(SECTOR_BYTES));
@@ -453,6 +520,8 @@ impl<'a> Decision<'a> {
             newest: self.newest.index,
             forced: self.forced,
             bitmap: newest.bitmap(),
+            consistency,
+            journal: self.journal,
             warnings: self.warnings,
         }
     }
@@ -461,6 +530,7 @@ impl<'a> Decision<'a> {
 /// What becomes of a candidate.
 enum Verdict {
     Current,
+    Journal,
     Rejected(RejectReason),
     Spare,
 }

@@ -50,9 +50,17 @@ pub enum RejectReason {
         /// The slot.
         slot: u16,
     },
-    /// A journal, which this engine cannot use yet.
+    /// A journal that cannot be used.
     #[error("it is a journal")]
     Journal,
+    /// A journal that missed updates of the array, or is not listed as the journal any more.
+    #[error("it is a stale journal: its event count is {events}, the array's {newest_events}")]
+    StaleJournal {
+        /// Its events.
+        events: u64,
+        /// The array's.
+        newest_events: u64,
+    },
 }
 
 /// Something that an array uses and this engine does not know how to treat yet.
@@ -191,6 +199,18 @@ pub enum AssembleError {
         /// Whether read-only access would do.
         can_read: bool,
     },
+    /// The journal is missing or stale; it may hold data that is nowhere else.
+    #[error(
+        "the journal is missing{}, so writes may be lost that were acknowledged{}",
+        Details(rejected),
+        if *is_forced { "; without it the array can only be opened read-only" } else { "" }
+    )]
+    JournalMissing {
+        /// Members that were left out, and why.
+        rejected: Vec<(String, RejectReason)>,
+        /// Whether force was used already: then read-only access would do.
+        is_forced: bool,
+    },
     /// A superblock that must not be written back.
     #[error("{name} can only be used read-only: {obstacle}")]
     WriteObstacle {
@@ -207,6 +227,7 @@ impl AssembleError {
     pub fn can_force(&self) -> bool {
         match self {
             Self::DirtyDegraded { .. } | Self::SplitBrain { .. } => true,
+            Self::JournalMissing { is_forced, .. } => !is_forced,
             Self::TooManyMissing { can_force, .. } => *can_force,
             _ => false,
         }

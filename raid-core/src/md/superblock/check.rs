@@ -3,7 +3,9 @@
 use core::ops::Range;
 
 use super::raw::HEAD_BYTES;
-use super::{ALL_SECTORS, AREA_BYTES, Features, LogArea, Role, SLOT_COUNT_MAX};
+use super::{
+    ALL_SECTORS, AREA_BYTES, Features, LogArea, Minor, OLD_BITMAP_SECTORS, Role, SLOT_COUNT_MAX,
+};
 use super::{Superblock, SuperblockError};
 use crate::layout::{Layout, Level};
 use crate::md::SECTOR_BYTES;
@@ -236,7 +238,12 @@ fn areas(superblock: &Superblock) -> [Area; 5] {
         Area {
             name: "superblock",
             start,
-            size: (HEAD_BYTES + 2 * superblock.roles.len()).div_ceil(SECTOR_BYTES as usize) as u64,
+            size: match superblock.minor {
+                Minor::V0_90 => AREA_BYTES as u64 / SECTOR_BYTES,
+                _ => {
+                    (HEAD_BYTES + 2 * superblock.roles.len()).div_ceil(SECTOR_BYTES as usize) as u64
+                }
+            },
         },
         Area {
             name: "data",
@@ -320,6 +327,10 @@ impl Superblock {
             .min()
             .unwrap_or(i128::MAX)
             .min(i128::from(member_bytes / SECTOR_BYTES));
+        let end = match self.minor {
+            Minor::V0_90 => end.min(start + i128::from(OLD_BITMAP_SECTORS)),
+            _ => end,
+        };
         let bytes = |sectors: i128| u64::try_from(sectors).ok()?.checked_mul(SECTOR_BYTES);
         Some(bytes(start)?..bytes(end)?)
     }
@@ -345,5 +356,10 @@ mod tests {
         assert_eq!(Minor::V1_0.super_offset_bytes(8191), None);
         assert_eq!(Minor::V1_0.super_offset_bytes((4 << 20) + 4095), Some(8176 * 512));
         assert_eq!(Minor::V1_0.super_offset_bytes(0), None);
+        // mdadm: 3 MiB member, used size 3008 KiB.
+        assert_eq!(Minor::V0_90.super_offset_bytes(3 << 20), Some(3008 << 10));
+        assert_eq!(Minor::V0_90.super_offset_bytes((3 << 20) + 65535), Some(3008 << 10));
+        assert_eq!(Minor::V0_90.super_offset_bytes(65536), Some(0));
+        assert_eq!(Minor::V0_90.super_offset_bytes(65535), None);
     }
 }

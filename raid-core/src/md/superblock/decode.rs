@@ -7,8 +7,8 @@ use zerocopy::FromBytes;
 
 use super::raw::{HEAD_BYTES, RawHead};
 use super::{
-    AREA_BYTES, Context, Features, LogArea, MAGIC, MAX_DEV_MAX, Reshape, Role, Superblock,
-    SuperblockError, check,
+    AREA_BYTES, Context, Features, LogArea, MAGIC, MAX_DEV_MAX, Minor, Reshape, Role, Superblock,
+    SuperblockError, check, v0,
 };
 use crate::md::{MdTime, MdUuid, SECTOR_BYTES};
 
@@ -28,6 +28,9 @@ pub fn decode(bytes: &[u8], context: Context) -> Result<Superblock, SuperblockEr
         .ok_or(SuperblockError::MemberTooSmall { minor, member_bytes })?;
     let too_short = SuperblockError::TooShort { len: bytes.len(), need: AREA_BYTES };
     let Some(area) = bytes.first_chunk::<AREA_BYTES>() else { return Err(too_short) };
+    if minor == Minor::V0_90 {
+        return v0::decode(area, context, super_offset);
+    }
     let Ok((head, _)) = RawHead::read_from_prefix(area) else { return Err(too_short) };
 
     check_identity(&head)?;
@@ -89,15 +92,29 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
     if let [low, high, ..] = *rest {
         sum += u64::from(u16::from_le_bytes([low, high]));
     }
+    fold(sum)
+}
+
+/// Makes the checksum of an area right, for the fuzz targets; `max_dev` may say anything.
+pub(in crate::md) fn fix_checksum(area: &mut [u8], minor: Minor) {
+    let Some(area) = area.first_chunk_mut::<AREA_BYTES>() else { return };
+    if minor == Minor::V0_90 {
+        v0::fix_checksum(area);
+        return;
+    }
+    let Ok((head, _)) = RawHead::read_from_prefix(area) else { return };
+    if let Ok(max_dev) = check_max_dev(&head) {
+        let sum = checksum(&area[..HEAD_BYTES + 2 * max_dev]);
+        area[CHECKSUM_OFFSET..][..4].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The upper half of a sum added to the lower one.
+pub(super) fn fold(sum: u64) -> u32 {
     ((sum & 0xffff_ffff) + (sum >> 32)) as u32
 }
 
-fn convert(
-    area: &[u8; AREA_BYTES],
-    head: &RawHead,
-    max_dev: usize,
-    minor: super::Minor,
-) -> Superblock {
+fn convert(area: &[u8; AREA_BYTES], head: &RawHead, max_dev: usize, minor: Minor) -> Superblock {
     let roles = &area[HEAD_BYTES..HEAD_BYTES + 2 * max_dev];
     let roles: Vec<u16> =
         roles.as_chunks::<2>().0.iter().map(|&role| u16::from_le_bytes(role)).collect();
@@ -156,6 +173,9 @@ impl Superblock {
     /// `None`; bytes that have no meaning to this code are those that were read.
     #[must_use]
     pub fn encode(&self) -> Box<[u8; AREA_BYTES]> {
+        if self.minor == Minor::V0_90 {
+            return v0::encode(self);
+        }
         let mut area = self.area.clone();
         for (index, role) in self.roles.iter().enumerate() {
             area[HEAD_BYTES + 2 * index..][..2].copy_from_slice(&role.to_le_bytes());
@@ -211,12 +231,13 @@ impl Superblock {
 
 impl Superblock {
     /// A superblock with nothing in it but its place and `max_dev` unused roles.
-    pub(in crate::md) fn blank(minor: super::Minor, max_dev: usize) -> Self {
-        let area = [0; AREA_BYTES];
-        let head =
-            RawHead::read_from_prefix(&area).map_or_else(|_| unreachable!(), |(head, _)| head);
-        let mut blank = convert(&area, &head, 0, minor);
-        blank.roles = alloc::vec![Role::Spare.to_md(); max_dev.min(MAX_DEV_MAX)];
+    pub(in crate::md) fn blank(minor: Minor, max_dev: usize) -> Self {
+        let area = if minor == Minor::V0_90 { v0::blank_area() } else { [0; AREA_BYTES] };
+        let head = RawHead::read_from_prefix(&[0; AREA_BYTES])
+            .map_or_else(|_| unreachable!(), |(head, _)| head);
+        let mut blank = convert(&[0; AREA_BYTES], &head, 0, minor);
+        blank.area = Box::new(area);
+        blank.roles = alloc::vec![Role::Spare.to_md(); max_dev.min(minor.role_count_max())];
         blank
     }
 }

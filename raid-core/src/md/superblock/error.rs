@@ -35,6 +35,14 @@ pub enum SuperblockError {
         /// What it says.
         major: u32,
     },
+    /// Another version where that of 0.90 would lie.
+    #[error("superblock version {major}.{minor} is not 0.90 or 0.91")]
+    OldVersion {
+        /// What it says.
+        major: u32,
+        /// What it says.
+        minor: u32,
+    },
     /// More roles than the area can hold.
     #[error("max_dev {max_dev} > {limit}, the roles that fit into the superblock area")]
     MaxDev {

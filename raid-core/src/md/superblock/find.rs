@@ -50,7 +50,7 @@ fn progress(error: &SuperblockError) -> u8 {
         SuperblockError::MemberTooSmall { .. }
         | SuperblockError::TooShort { .. }
         | SuperblockError::Magic { .. } => 1,
-        SuperblockError::Version { .. } => 2,
+        SuperblockError::Version { .. } | SuperblockError::OldVersion { .. } => 2,
         SuperblockError::MaxDev { .. } | SuperblockError::Checksum { .. } => 3,
         SuperblockError::SuperOffset { .. } => 4,
         SuperblockError::OtherArray { .. } => 5,
