@@ -7,6 +7,7 @@
 //! | table | bytes | what | used by |
 //! |---|---|---|---|
 //! | [`POWERS`] | 255 | `g^i` | all kernels |
+//! | [`INVERSES`] | 256 | `1 / c` | recovery of two data, all kernels |
 //! | [`NIBBLES`] | 8,192 | products with each low and each high nibble | byte-shuffle kernels |
 //! | [`MATRICES`] | 2,048 | multiplication as an 8 x 8 bit matrix | GFNI kernels |
 //! | [`POWER_MATRICES`] | 2,048 | multiplication by `g^i`, likewise | GFNI kernels |
@@ -16,6 +17,9 @@ pub(super) const POLYNOMIAL: u8 = 0x1d;
 
 /// `POWERS[i]` is `g^i`, the coefficient of source `i` in Q.
 pub(super) static POWERS: [u8; 255] = powers();
+
+/// `INVERSES[c]` is `1 / c`, and 0 for 0. Working one out takes as long as a recovery of 4 KiB.
+pub(super) static INVERSES: [u8; 256] = inverses();
 
 /// `NIBBLES[c]` holds `c * n` for `n` in 0..16, then `c * (n << 4)` for `n` in 0..16.
 pub(super) static NIBBLES: [[u8; 32]; 256] = nibbles();
@@ -50,9 +54,20 @@ pub(super) const fn multiply(a: u8, b: u8) -> u8 {
     product
 }
 
+/// Multiplies two field elements by table.
+pub(super) fn product(a: u8, b: u8) -> u8 {
+    let table = &NIBBLES[usize::from(a)];
+    table[usize::from(b & 15)] ^ table[16 + usize::from(b >> 4)]
+}
+
 /// Returns `g^exponent` for any exponent; the powers repeat after 255.
 pub(super) const fn power(exponent: usize) -> u8 {
     POWERS[exponent % 255]
+}
+
+/// Returns `g^-exponent` for an exponent up to 255.
+pub(super) const fn inverse_power(exponent: usize) -> u8 {
+    power(255 - exponent)
 }
 
 /// Returns the inverse of `a` as `a^254`, since `a^255 = 1` for all but zero.
@@ -75,6 +90,16 @@ const fn powers() -> [u8; 255] {
     while i < 255 {
         table[i] = double(table[i - 1]);
         i += 1;
+    }
+    table
+}
+
+const fn inverses() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut c = 1;
+    while c < 256 {
+        table[c] = invert(c as u8);
+        c += 1;
     }
     table
 }
@@ -155,6 +180,7 @@ mod tests {
                 let table = &NIBBLES[usize::from(c)];
                 let by_nibbles = table[usize::from(x & 15)] ^ table[16 + usize::from(x >> 4)];
                 assert_eq!(by_nibbles, want, "{c} * {x} by nibbles");
+                assert_eq!(product(c, x), want, "{c} * {x} by table");
                 let rows = MATRICES[usize::from(c)].to_be_bytes();
                 let by_matrix =
                     (0..8).fold(0, |byte, i| byte | ((rows[i] & x).count_ones() as u8 & 1) << i);
@@ -179,6 +205,10 @@ mod tests {
     fn inverse_times_value_is_one() {
         for a in 1..=255 {
             assert_eq!(multiply(a, invert(a)), 1, "{a}");
+            assert_eq!(multiply(a, INVERSES[usize::from(a)]), 1, "{a}");
+        }
+        for exponent in 0..=255 {
+            assert_eq!(multiply(power(exponent), inverse_power(exponent)), 1, "{exponent}");
         }
     }
 }

@@ -4,9 +4,9 @@
 //! instruction set gets its table by naming its token and features in `kernel_table!`.
 
 use super::generic::{Operation, Sources, Targets, drive};
-use super::gf::{invert, multiply, power};
+use super::gf::{INVERSES, inverse_power, power, product};
 use super::naive;
-use super::simd::Simd;
+use super::simd::{Simd, WIDTH_MAX};
 use super::step::{Access, Step};
 
 /// Vectors per step for operations with one sum: enough to hide the latency of a load.
@@ -15,6 +15,10 @@ const LANES_P: usize = 8;
 /// Vectors per step for operations with two sums, which need twice the registers; of eight, some
 /// do not fit into the sixteen that most instruction sets have.
 const LANES_PQ: usize = 4;
+
+/// Vectors per step for a check of both sums where the vectors are the widest, which come with 32
+/// registers: 6 % faster. Operations that write gain nothing by it, or lose.
+const LANES_PQ_WIDE: usize = 8;
 
 // ==== P ====
 
@@ -163,8 +167,13 @@ impl<S: Simd> Operation<S> for CheckPq<'_> {
 #[inline(always)]
 pub(super) fn check_pq<S: Simd>(simd: S, sources: &[&[u8]], p: &[u8], q: &[u8]) -> Option<usize> {
     let mut operation = CheckPq { sources: Sources::all(sources), p, q };
-    // SAFETY: `Kernel` has checked that all slices are of one length.
-    let at = unsafe { drive::<LANES_PQ, S>(simd, p.len(), Targets::Cached, &mut operation) }?;
+    let at = if S::WIDTH == WIDTH_MAX {
+        // SAFETY: `Kernel` has checked that all slices are of one length.
+        unsafe { drive::<LANES_PQ_WIDE, S>(simd, p.len(), Targets::Cached, &mut operation) }
+    } else {
+        // SAFETY: see above.
+        unsafe { drive::<LANES_PQ, S>(simd, p.len(), Targets::Cached, &mut operation) }
+    }?;
     // The specification finds the byte.
     naive::first_mismatch_pq(sources, p, q, at)
 }
@@ -226,7 +235,7 @@ pub(super) fn recover_data_p<S: Simd>(
     let len = q.len();
     let sources = Sources::without(sources, lost);
     let targets = Targets::choose(simd, &sources, [out_data, out_p]);
-    let inverse = simd.factor(invert(power(lost)));
+    let inverse = simd.factor(inverse_power(lost));
     let mut operation = RecoverByQ { sources, inverse, q, out_data, out_p };
     // SAFETY: `Kernel` has checked that all slices but the lost one are of one length; an empty
     // `out_p` is not touched.
@@ -286,8 +295,8 @@ pub(super) fn recover_two_data<S: Simd>(
     let len = p.len();
     let sources = Sources::without_two(sources, a, b);
     let targets = Targets::choose(simd, &sources, [out_a, out_b]);
-    let inverse = invert(power(a) ^ power(b));
-    let by_p = simd.factor(multiply(power(b), inverse));
+    let inverse = INVERSES[usize::from(power(a) ^ power(b))];
+    let by_p = simd.factor(product(power(b), inverse));
     let by_q = simd.factor(inverse);
     let mut operation = RecoverTwo { sources, by_p, by_q, p, q, out_a, out_b };
     // SAFETY: `Kernel` has checked that all slices but the lost ones are of one length.

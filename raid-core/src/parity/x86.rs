@@ -8,7 +8,9 @@ pub(super) mod sse2;
 pub(super) mod ssse3;
 
 use crate::parity::simd::SAMPLE_COUNT;
-use core::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_lfence, _mm_prefetch, _mm_sfence, _rdtsc};
+use core::arch::x86_64::{
+    _MM_HINT_ET0, _MM_HINT_T0, _mm_lfence, _mm_mfence, _mm_prefetch, _mm_sfence, _rdtsc,
+};
 use core::ptr;
 
 /// Tells whether this CPU has all the named features: by asking it with feature `std`, by what the
@@ -62,8 +64,16 @@ fn prefetch_write(pointer: *const u8) {
 const COLD_TICKS_MIN: u64 = 250;
 
 /// Times loads of all samples at once. An interruption makes hot look cold, once.
+///
+/// Stores that the call before left behind are waited for: on their way to memory they hold the
+/// buffers that loads from the second cache need. Without, P and Q of eight hot sources fell into
+/// a trap: a streamed call drops its targets from the caches, the stores of the next one go to
+/// memory, the one behind that finds its sources slow, streams, and so on at a quarter of the
+/// speed.
 #[inline(never)]
 fn are_cold(samples: [&u8; SAMPLE_COUNT]) -> bool {
+    // SAFETY: SSE2 is in every x86-64.
+    unsafe { _mm_mfence() };
     let start = ticks();
     for sample in samples {
         // SAFETY: a reference is readable; volatile only keeps the load from being left out.
