@@ -363,6 +363,8 @@ fn first_mismatch() {
 
 // ==== Choice ====
 
+/// The best comes first, the specification last. `URAID_TEST_BEST_KERNEL` tells which must be the
+/// best, where the CPU is known: an emulated one.
 #[test]
 fn choice_of_kernel() {
     let names: Vec<_> = Kernel::available().map(Kernel::name).collect();
@@ -373,6 +375,9 @@ fn choice_of_kernel() {
         assert_eq!(Kernel::named(name).map(Kernel::name), Some(name));
     }
     assert!(Kernel::named("abacus").is_none());
+    if let Ok(best) = std::env::var("URAID_TEST_BEST_KERNEL") {
+        assert_eq!(Kernel::best().name(), best);
+    }
 }
 
 // ==== Arguments ====

@@ -1,5 +1,6 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask tidy`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask arm`, `cargo xtask tidy`.
 
+mod arm;
 mod peers;
 mod steps;
 mod tidy;
@@ -11,6 +12,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 commands:
   test [--no-install]  everything that must hold: formatting, lints, documentation, no_std, all
                        tests, peers included; as root on Debian the peers are installed first
+  arm [--no-install]   the parity tests on an emulated 64-bit Arm (NEON) and on emulated x86-64
+                       CPUs without AVX; a part of test
   tidy                 the project's own rules about its files";
 
 fn main() -> ExitCode {
@@ -19,6 +22,8 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["test"] => steps::test(true),
         ["test", "--no-install"] => steps::test(false),
+        ["arm"] => arm::run(true),
+        ["arm", "--no-install"] => arm::run(false),
         ["tidy"] => tidy::run(),
         ["--help" | "-h" | "help"] => {
             println!("{USAGE}");

@@ -23,7 +23,8 @@ const PEERS: [(&str, &str); 13] = [
     ("zstd", "zstd"),
 ];
 
-fn is_there(program: &str) -> bool {
+/// Whether a program can be called.
+pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::split_paths(&path);
     let system = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].into_iter().map(Into::into);
@@ -33,6 +34,11 @@ fn is_there(program: &str) -> bool {
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// Whether packages can be installed without a question: as root, on Debian.
+pub(crate) fn may_install() -> bool {
+    is_root() && Path::new("/etc/debian_version").exists()
 }
 
 /// Installs what is missing where that needs no question: as root, on Debian. Says what is missing
@@ -48,7 +54,7 @@ pub(crate) fn install() {
         return;
     }
     let command = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
-    if !is_root() || !Path::new("/etc/debian_version").exists() {
+    if !may_install() {
         println!("some peers are missing; on Debian: sudo {command}");
         return;
     }

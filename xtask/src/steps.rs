@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{peers, tidy};
+use crate::{arm, peers, tidy};
 
 type Step<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)]);
 
@@ -31,6 +31,7 @@ pub(crate) fn test(install: bool) -> Result<(), String> {
         cargo(step)?;
     }
     tests()?;
+    arm::run(install)?;
     println!("== all passed in {} s", start.elapsed().as_secs());
     Ok(())
 }
