@@ -1,4 +1,4 @@
-//! `raid-bench parity`: the kernels of raid-core beside what the machine can do with the same bytes.
+//! `raid-bench parity`: the kernels of raid-core beside what the machine does with the same bytes.
 //!
 //! ```text
 //! cases (operation x sources x strip x cache)

@@ -26,10 +26,12 @@ const X86_CPUS: [(&str, &str); 2] = [("qemu64", "sse2"), ("Nehalem", "ssse3")];
 /// CI is a failure.
 pub(crate) fn run(install: bool) -> Result<(), String> {
     let start = Instant::now();
-    if install && peers::may_install() && !is_complete() {
-        if let Err(problem) = get_ready() {
-            println!("== other CPUs: {problem}");
-        }
+    if install
+        && peers::may_install()
+        && !is_complete()
+        && let Err(problem) = get_ready()
+    {
+        println!("== other CPUs: {problem}");
     }
     if !is_complete() {
         let need = format!("needs {} and the arm64 standard library", PACKAGES.join(", "));

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
-/// A program, and the Debian package that has it.
+/// A program or library, and the Debian package that has it.
 ///
 /// qemu-system-x86 is not among them: bookworm's removes a newer qemu-utils without a word.
-const PEERS: [(&str, &str); 13] = [
+const PEERS: [(&str, &str); 14] = [
     ("nbdinfo", "libnbd-bin"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdfuse", "libnbd-bin"),
@@ -21,14 +21,16 @@ const PEERS: [(&str, &str); 13] = [
     ("fusermount3", "fuse3"),
     ("losetup", "mount"),
     ("zstd", "zstd"),
+    ("libisal.so.2", "libisal2"),
 ];
 
-/// Whether a program can be called.
+/// Whether a program can be called, or a library loaded.
 pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::split_paths(&path);
     let system = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].into_iter().map(Into::into);
-    own.chain(system).any(|folder| folder.join(program).is_file())
+    let libraries = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH).into();
+    own.chain(system).chain([libraries]).any(|folder| folder.join(program).is_file())
 }
 
 fn is_root() -> bool {

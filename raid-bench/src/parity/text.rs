@@ -64,7 +64,7 @@ pub(super) fn limits(report: &Report) -> [(&'static str, f64); 8] {
 
 /// How to read the tables.
 pub(super) const LEGEND: [&str; 3] = [
-    "GB/s (10^9) of source data, lost sources among them; an update's sources are old and new data.",
+    "GB/s (10^9) of source data, lost ones included; an update has two sources, old and new data.",
     "read: only loading what the operation loads; move: also storing what it stores, nothing else \
      done.",
     "Behind each figure its ratio to move, the limit; +- is the spread (middle half) of the first.",
