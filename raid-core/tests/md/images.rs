@@ -122,6 +122,7 @@ pub(crate) fn all_old() -> Vec<Image> {
     let names = [
         "raid1-n2-v0.90",
         "raid10-n4-n2-c64k-v0.90",
+        "raid5-n3-bitmap-failed1-v0.90",
         "raid5-n3to4-midreshape-v0.90",
         "raid5-n4-c64k-v0.90",
     ];

@@ -57,6 +57,10 @@ fn expected(area: &[u8], superblock: &Superblock, key: &str) -> Option<String> {
         "Failed Devices" => word(area, 36).to_string(),
         "Spare Devices" => word(area, 37).to_string(),
         "Checksum" => format!("{:x} - correct", word(area, 38)),
+        "Internal Bitmap" => {
+            assert!(superblock.bitmap().is_some());
+            "present".into()
+        }
         "Events" => superblock.events.to_string(),
         "Layout" => Layout::from_md(level, superblock.layout).unwrap().to_string(),
         "Chunk Size" => format!("{}K", superblock.chunk_sectors / 2),
@@ -108,7 +112,8 @@ fn assembled() {
                 continue;
             }
             let assembly = decided.unwrap();
-            assert_eq!((assembly.resynced_bytes, assembly.rejected.len()), (None, 0));
+            let failed = usize::from(image.name.contains("failed1"));
+            assert_eq!((assembly.resynced_bytes, assembly.rejected.len()), (None, failed));
             assert_eq!(assembly.slots.len(), image.members.len());
             let SlotState::Member(first) = &assembly.slots[0] else {
                 panic!("{}", image.name);
@@ -235,7 +240,7 @@ fn big_endian() {
 /// New arrays: as mdadm made them, but for what the running array and the host's name have changed.
 #[test]
 fn created() {
-    for image in images::all_old().iter().filter(|image| !image.name.contains("mid")) {
+    for image in images::all_old().iter().filter(|image| image.name.contains("-c64k-")) {
         let originals: Vec<Superblock> =
             image.members.iter().map(|member| member.decode().unwrap()).collect();
         let first = &originals[0];

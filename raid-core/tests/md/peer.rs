@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use raid_core::md::bitmap::BitmapWishes;
 use raid_core::md::create::{CreateOptions, plan};
 use raid_core::md::superblock::{Context, Minor};
 use raid_core::md::update::{Change, apply};
@@ -166,4 +167,60 @@ fn foreign_data_is_recognised() {
         count += 1;
     }
     assert!(count > 0 || std::env::var_os("CI").is_none(), "mkfs.ext4 and mkswap are needed in CI");
+}
+
+/// What `mdadm --examine-bitmap` says of a file.
+fn examine_bitmap(path: &Path, what: &str) -> String {
+    let output = Command::new("mdadm").arg("--examine-bitmap").arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}{text}{stderr}");
+    text
+}
+
+/// Bitmaps of new arrays in every version, and version 0.90 itself: mdadm finds them where they are and
+/// nothing odd about them.
+#[test]
+fn mdadm_reads_new_bitmaps() {
+    let folder = Folder::new("bitmap");
+    let (path, bitmap_path) = (folder.0.join("member"), folder.0.join("bitmap"));
+    for (level, layout) in [(1, 0), (5, 2), (6, 2), (10, 0x102), (10, 0x201)] {
+        for minor in Minor::ALL {
+            for member_bytes in [8 << 20, 300 << 20, 3 << 40_u64] {
+                let bitmap = Some(BitmapWishes::default());
+                let options =
+                    CreateOptions { minor, level, layout, slot_count: 4, bitmap, ..options() };
+                let made = plan(&options, &members(&[member_bytes; 4], 4)).unwrap();
+                let superblock = &made.superblocks[1];
+                let file = File::create(&path).unwrap();
+                file.set_len(member_bytes).unwrap();
+                let at = superblock.super_offset_bytes();
+                file.write_all_at(&superblock.encode()[..], at).unwrap();
+                let room = superblock.bitmap_room(member_bytes).unwrap();
+                let image = made.bitmap.as_ref().unwrap();
+                file.write_all_at(image.bytes(), room.start).unwrap();
+                let Some(text) = examine(&path) else { return };
+                let what = format!("level {level} {minor} {member_bytes}:\n{text}");
+                assert!(text.contains(" - correct"), "{what}");
+                assert!(text.contains(&superblock.array_uuid.to_string()), "{what}");
+                assert!(text.contains(&format!("Version : {minor}")), "{what}");
+                // In a file it looks at the start.
+                std::fs::write(&bitmap_path, image.bytes()).unwrap();
+                let text = examine_bitmap(&bitmap_path, &what);
+                // All bytes of this uuid are alike, so its order does not matter.
+                let uuid = superblock.array_uuid.to_string();
+                let count = image.regions().count();
+                let expected = [
+                    "Magic : 6d746962".to_owned(),
+                    format!("UUID : {uuid}"),
+                    "State : OK".to_owned(),
+                    format!("Chunksize : {} MB", image.head().chunk_bytes >> 20),
+                    format!("Bitmap : {count} bits (chunks), {count} dirty (100.0%)"),
+                ];
+                for line in expected {
+                    assert!(text.contains(&line), "{what}{line}\n{text}");
+                }
+            }
+        }
+    }
 }
