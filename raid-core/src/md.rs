@@ -16,7 +16,7 @@
 //! - What this code does not understand it carries along unchanged, and refuses to write to.
 //! - Names ending in `_sectors` are md's 512-byte sectors, names ending in `_bytes` are bytes.
 //!
-//! The byte table is docs/format.md. Tests: `tests/md_*.rs`, against images that mdadm and the
+//! The byte table is docs/format.md. Tests: `tests/md`, against images that mdadm and the
 //! kernel made.
 
 pub mod assemble;

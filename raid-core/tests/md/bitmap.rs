@@ -120,7 +120,11 @@ fn regions_of_each_level() {
         for index in (0..image.members.len()).filter(|&index| index != 1) {
             let (context, bytes) = stored(&image, index);
             let bitmap = BitmapImage::decode(&bytes, &context, 512).unwrap();
-            assert_eq!(bitmap.regions().runs().collect::<Vec<_>>(), [written.clone()], "{name}");
+            assert_eq!(
+                bitmap.regions().runs().collect::<Vec<_>>(),
+                std::slice::from_ref(&written),
+                "{name}"
+            );
             let left_at = image.members[1].decode().unwrap().events;
             assert!(can_readd(&bitmap, left_at), "{name}");
         }
@@ -137,7 +141,7 @@ fn regions_of_what_was_written() {
     for index in [0, 2, 3] {
         let (context, bytes) = stored(&image, index);
         let bitmap = BitmapImage::decode(&bytes, &context, 512).unwrap();
-        assert_eq!(bitmap.regions().runs().collect::<Vec<_>>(), [written.clone()]);
+        assert_eq!(bitmap.regions().runs().collect::<Vec<_>>(), std::slice::from_ref(&written));
         assert!(bitmap.is_dirty(written.clone()) && !bitmap.needs_mark(written.clone()));
         assert!(!bitmap.is_dirty(0..written.start));
         let left_at = image.members[1].decode().unwrap().events;
