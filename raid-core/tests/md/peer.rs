@@ -178,8 +178,8 @@ fn examine_bitmap(path: &Path, what: &str) -> String {
     text
 }
 
-/// Bitmaps of new arrays in every version, and version 0.90 itself: mdadm finds them where they are and
-/// nothing odd about them.
+/// Bitmaps of new arrays in every version, and version 0.90 itself: mdadm finds them where they are
+/// and nothing odd about them.
 #[test]
 fn mdadm_reads_new_bitmaps() {
     let folder = Folder::new("bitmap");
