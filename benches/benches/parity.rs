@@ -1,7 +1,7 @@
 //! Parity kernels: every operation, kernel, number of sources and chunk size, hot and cold.
 //!
-//! Throughput counts the bytes of the sources (of an update: the chunk's). *Hot* repeats one set of
-//! buffers; *cold* rotates through more memory than a cache holds, with huge pages where the
+//! Throughput counts the bytes of the sources (of an update: old and new data). *Hot* repeats one
+//! set of buffers; *cold* rotates through more memory than a cache holds, with huge pages where the
 //! system gives them. All is a matter of minutes; a filter picks some, for example
 //! `cargo bench -p benches --bench parity -- 'gen_pq/.*/8x64K'`.
 
@@ -47,7 +47,7 @@ const OPERATIONS: [(Operation, &str); 9] = [
 ];
 
 impl Operation {
-    /// An update has one source, whatever the stripe.
+    /// An update has two sources, old and new data, whatever the stripe.
     fn is_update(self) -> bool {
         matches!(self, Self::UpdateP | Self::UpdatePq)
     }
@@ -108,7 +108,7 @@ fn bench_shape(
 ) {
     let chunk_bytes = chunk_kib << 10;
     let set_bytes = (source_count + 4) * chunk_bytes;
-    let source_bytes = if operation.is_update() { 1 } else { source_count } * chunk_bytes;
+    let source_bytes = source_count * chunk_bytes;
     let mut group = criterion.benchmark_group(format!("{name}/{}", kernel.name()));
     group.throughput(Throughput::Bytes(source_bytes as u64));
     group.sample_size(10).warm_up_time(Duration::from_millis(50));

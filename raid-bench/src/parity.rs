@@ -94,7 +94,7 @@ fn measure(options: &Parity) -> Result<Report, Failure> {
     let mut memory = memory(rotation_bytes(machine.last_cache_bytes)?)?;
     let clock = Clock::pin();
     let arch = Arch::new();
-    let sample = Duration::from_micros(if options.quick { 500 } else { 2500 });
+    let sample = Duration::from_micros(if options.quick { 500 } else { 1000 });
     let mut limits = limits::Machine::new(arch);
     let mut rounds =
         Rounds { arch, kernels: &kernels, isal: isal.as_ref(), clock, sample, position: 0 };

@@ -52,7 +52,8 @@ impl Isal {
         assert!((2..=SOURCE_COUNT_MAX).contains(&count), "{count} sources");
         let len = targets[0].len();
         let is_fit = |slice: &[u8]| {
-            slice.len() == len && len.is_multiple_of(ALIGN) && slice.as_ptr().addr() % ALIGN == 0
+            let is_aligned = slice.as_ptr().addr().is_multiple_of(ALIGN);
+            slice.len() == len && len.is_multiple_of(ALIGN) && is_aligned
         };
         for (vector, source) in vectors.iter_mut().zip(sources) {
             assert!(is_fit(source), "a source's length or alignment");

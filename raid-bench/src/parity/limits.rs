@@ -2,9 +2,9 @@
 //!
 //! - *Read* loads every strip that an operation reads, all at once, and combines the vectors so
 //!   that no load can be left out.
-//! - *Move* does the same and stores to every target of the operation, or only copies what must be
-//!   written by the system's memcpy and reads the rest. The faster of the two is the limit: memcpy
-//!   may have ways past the caches that plain stores have not.
+//! - *Move* does the same and stores to every target of the operation, or copies what must be
+//!   written, by the system's memcpy or past the caches, and reads the rest. The fastest of the
+//!   three is the limit: which one that is depends on sizes and caches.
 //!
 //! The vectors are the widest of this CPU.
 
@@ -12,6 +12,7 @@ use std::hint::black_box;
 
 use bytemuck::{cast_slice, pod_align_to_mut};
 use pulp::{Arch, Simd, WithSimd};
+use raid_core::parity::Kernel;
 
 use super::measure::{ATTEMPTS_MAX, Clock, median, spread};
 use super::operation::{Operation, SOURCE_COUNT_MAX, Set, Shape};
@@ -46,14 +47,24 @@ pub(super) fn load_and_store(arch: Arch, set: &mut Set<'_>) {
 }
 
 /// Copies as many of the strips that `set` reads as it writes, and only loads the others.
-pub(super) fn read_and_copy(arch: Arch, set: &mut Set<'_>) {
+pub(super) fn read_and_copy(arch: Arch, set: &mut Set<'_>, copy: impl Fn(&[u8], &mut [u8])) {
     let mut reads = set.reads.as_slice();
     for target in set.targets.iter_mut().filter(|target| !target.is_empty()) {
         let Some((source, rest)) = reads.split_first() else { return };
-        target.copy_from_slice(cast_slice(source));
+        copy(cast_slice(source), target);
         reads = rest;
     }
     arch.dispatch(Read(reads));
+}
+
+/// Copies by the system's memcpy.
+pub(super) fn copy_by_system(from: &[u8], to: &mut [u8]) {
+    to.copy_from_slice(from);
+}
+
+/// Copies as the kernels do, past the caches if the source is cold: P of one source is a copy.
+pub(super) fn copy_by_kernel(from: &[u8], to: &mut [u8]) {
+    Kernel::best().gen_p(&[from], to);
 }
 
 struct Read<'a>(&'a [&'a [u64]]);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Attempts at a sample that nobody interrupts; then the last one counts.
-pub(super) const ATTEMPTS_MAX: usize = 20;
+pub(super) const ATTEMPTS_MAX: usize = 8;
 
 /// Times work of this thread, which it pins to one CPU.
 pub(super) struct Clock {

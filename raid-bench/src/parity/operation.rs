@@ -115,7 +115,7 @@ impl Shape {
     /// From one strip to the next. An odd number of pages: equal offsets in strips whose distance
     /// is a power of two fall into the same few sets of a cache.
     fn stride(self) -> usize {
-        (self.strip_bytes / PAGE_BYTES | 1) * PAGE_BYTES
+        ((self.strip_bytes / PAGE_BYTES) | 1) * PAGE_BYTES
     }
 
     /// Lays the strips of one call into `memory`, which has [`Shape::set_bytes`].

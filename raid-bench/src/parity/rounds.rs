@@ -36,6 +36,7 @@ enum Contender<'a> {
     Read,
     LoadAndStore,
     ReadAndCopy,
+    ReadAndStream,
     Kernel(Kernel),
     Isal(&'a Isal),
 }
@@ -66,7 +67,7 @@ impl<'a> Rounds<'a> {
         if case.shape.operation.is_check() {
             prepare(case, memory);
         }
-        let contenders = self.contenders(case.shape.operation);
+        let contenders = self.contenders(case);
         let mut call_counts = Vec::new();
         for contender in &contenders {
             call_counts.push(self.calibrate(*contender, case, memory)?);
@@ -82,10 +83,15 @@ impl<'a> Rounds<'a> {
         Ok(rows(case, &contenders, &series))
     }
 
-    fn contenders(&self, operation: Operation) -> Vec<Contender<'a>> {
+    fn contenders(&self, case: &Case) -> Vec<Contender<'a>> {
+        let operation = case.shape.operation;
         let mut contenders = vec![Contender::Read];
         if !operation.is_check() {
             contenders.extend([Contender::LoadAndStore, Contender::ReadAndCopy]);
+        }
+        // Targets that are updated in place come into the caches anyway.
+        if !operation.is_check() && !operation.is_update() && case.cache == Cache::Cold {
+            contenders.push(Contender::ReadAndStream);
         }
         contenders.extend(self.kernels.iter().copied().map(Contender::Kernel));
         if matches!(operation, Operation::GenP | Operation::GenPq) {
@@ -191,7 +197,12 @@ impl<'a> Rounds<'a> {
         match contender {
             Contender::Read => limits::read(self.arch, set),
             Contender::LoadAndStore => limits::load_and_store(self.arch, set),
-            Contender::ReadAndCopy => limits::read_and_copy(self.arch, set),
+            Contender::ReadAndCopy => {
+                limits::read_and_copy(self.arch, set, limits::copy_by_system);
+            }
+            Contender::ReadAndStream => {
+                limits::read_and_copy(self.arch, set, limits::copy_by_kernel);
+            }
             Contender::Kernel(kernel) => return set.run(kernel),
             Contender::Isal(isal) => isal.generate(&set.sources, &mut set.targets),
         }
@@ -216,8 +227,9 @@ fn rows(case: &Case, contenders: &[Contender<'_>], series: &[Series]) -> Vec<Row
     let all = || contenders.iter().zip(series);
     let read = all().find(|(one, _)| matches!(one, Contender::Read)).map(|(_, series)| series);
     // What moves the bytes of a check only reads them.
-    let is_move =
-        |one: &Contender<'_>| matches!(one, Contender::LoadAndStore | Contender::ReadAndCopy);
+    let is_move = |one: &Contender<'_>| {
+        matches!(one, Contender::LoadAndStore | Contender::ReadAndCopy | Contender::ReadAndStream)
+    };
     let moves = all().filter(|(one, _)| is_move(one)).map(|(_, series)| series);
     let limit = moves.max_by(|a, b| gb_s(a).total_cmp(&gb_s(b))).or(read);
     let isal = all().find(|(one, _)| matches!(one, Contender::Isal(_))).map(|(_, series)| series);
