@@ -52,7 +52,7 @@ pub(crate) struct Parity {
     #[arg(long = "kernel", value_name = "NAME")]
     pub(crate) kernels: Vec<String>,
     /// Samples of each figure
-    #[arg(long, value_name = "N", default_value_t = 11)]
+    #[arg(long, value_name = "N", default_value_t = 9)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1001))]
     pub(crate) repeats: u32,
     /// Also measure a library that does the same, where it is installed

@@ -46,17 +46,19 @@ const STREAM_LEN_MIN: usize = 16 << 10;
 impl Targets {
     /// Streams long targets of cold sources: their lines need not be read before they are
     /// written, and cold sources are the sign of bulk work that has no use for them in the caches.
-    /// With hot sources the same stores would cost up to two fifths of the speed.
+    /// With hot sources the same stores would cost up to two fifths of the speed. If all sources
+    /// are lost, `parity` stands for them.
     #[inline(always)]
     pub(super) fn choose<S: Simd, const SEGMENTS: usize>(
         simd: S,
         sources: &Sources<'_, SEGMENTS>,
+        parity: &[u8],
         targets: [&[u8]; 2],
     ) -> Self {
         let is_aligned = |target: &[u8]| target.as_ptr().addr().is_multiple_of(S::WIDTH);
         let is_worth_it = || {
             targets[0].len() >= STREAM_LEN_MIN
-                && sources.samples().is_some_and(|samples| simd.are_cold(samples))
+                && sources.samples(parity).is_some_and(|samples| simd.are_cold(samples))
         };
         if S::STREAMS
             && targets.iter().all(|target| target.is_empty() || is_aligned(target))
@@ -173,13 +175,18 @@ impl<'a, const SEGMENTS: usize> Sources<'a, SEGMENTS> {
     }
 
     /// Bytes from the middle of sources all over the list, where neither the caller nor a
-    /// prefetcher has been just now; `None` if all sources are lost.
-    fn samples(&self) -> Option<[&'a u8; SAMPLE_COUNT]> {
+    /// prefetcher has been just now; of `parity` if all sources are lost. `None` if that is empty.
+    fn samples<'b>(&self, parity: &'b [u8]) -> Option<[&'b u8; SAMPLE_COUNT]>
+    where
+        'a: 'b,
+    {
         let sources = || self.segments.iter().copied().flatten();
         let count = sources().count();
         let sample = |i: usize| {
-            let index = i * count / SAMPLE_COUNT;
-            let source = sources().nth(index)?;
+            if count == 0 {
+                return parity.get((2 * i + 1) * parity.len() / (2 * SAMPLE_COUNT));
+            }
+            let source: &'b [u8] = sources().nth(i * count / SAMPLE_COUNT)?;
             source.get(source.len() / 2)
         };
         Some([sample(0)?, sample(1)?, sample(2)?, sample(3)?])

@@ -46,7 +46,7 @@ impl<S: Simd, const SEGMENTS: usize> Operation<S> for Sum<'_, SEGMENTS> {
 pub(super) fn gen_p<S: Simd>(simd: S, sources: &[&[u8]], p: &mut [u8]) {
     let len = p.len();
     let sources = Sources::all(sources);
-    let targets = Targets::choose(simd, &sources, [p, &[]]);
+    let targets = Targets::choose(simd, &sources, &[], [p, &[]]);
     let mut operation = Sum { sources, out: p };
     // SAFETY: `Kernel` has checked that all slices are of one length.
     unsafe { drive::<LANES_P, S>(simd, len, targets, &mut operation) };
@@ -63,7 +63,7 @@ pub(super) fn recover_data<S: Simd>(
     let len = out.len();
     let p = [p];
     let sources = Sources::with_p_for(sources, lost, &p);
-    let targets = Targets::choose(simd, &sources, [out, &[]]);
+    let targets = Targets::choose(simd, &sources, &[], [out, &[]]);
     let mut operation = Sum { sources, out };
     // SAFETY: `Kernel` has checked that all slices but the lost one are of one length.
     unsafe { drive::<LANES_P, S>(simd, len, targets, &mut operation) };
@@ -132,7 +132,7 @@ impl<S: Simd> Operation<S> for Syndrome<'_> {
 pub(super) fn gen_pq<S: Simd>(simd: S, sources: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     let len = p.len();
     let sources = Sources::all(sources);
-    let targets = Targets::choose(simd, &sources, [p, q]);
+    let targets = Targets::choose(simd, &sources, &[], [p, q]);
     let mut operation = Syndrome { sources, p, q };
     // SAFETY: `Kernel` has checked that all slices are of one length.
     unsafe { drive::<LANES_PQ, S>(simd, len, targets, &mut operation) };
@@ -234,7 +234,7 @@ pub(super) fn recover_data_p<S: Simd>(
 ) {
     let len = q.len();
     let sources = Sources::without(sources, lost);
-    let targets = Targets::choose(simd, &sources, [out_data, out_p]);
+    let targets = Targets::choose(simd, &sources, q, [out_data, out_p]);
     let inverse = simd.factor(inverse_power(lost));
     let mut operation = RecoverByQ { sources, inverse, q, out_data, out_p };
     // SAFETY: `Kernel` has checked that all slices but the lost one are of one length; an empty
@@ -294,7 +294,7 @@ pub(super) fn recover_two_data<S: Simd>(
 ) {
     let len = p.len();
     let sources = Sources::without_two(sources, a, b);
-    let targets = Targets::choose(simd, &sources, [out_a, out_b]);
+    let targets = Targets::choose(simd, &sources, q, [out_a, out_b]);
     let inverse = INVERSES[usize::from(power(a) ^ power(b))];
     let by_p = simd.factor(product(power(b), inverse));
     let by_q = simd.factor(inverse);
