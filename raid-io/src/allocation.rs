@@ -48,6 +48,9 @@ fn run(shared: &Shared, members: &[Member], known: &mut Known, at: u64, end: u64
         return (false, at + run);
     }
     let index = volume.member_index(group, slot);
+    if members[index].bad_ranges().is_some() {
+        return (false, at + run);
+    }
     let start = start + shared.data_offsets[index];
     let (from, until, hole) = known.get(&index).copied().unwrap_or((0, 0, false));
     let (until, hole) = if (from..until).contains(&start) {

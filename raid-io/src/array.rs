@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::calls::Calls;
 use crate::resync::Background;
 use crate::shared::Shared;
+use crate::upkeep::Upkeep;
 use crate::{
     CreateOptions, Detail, Error, Extent, Limits, MemberDevice, MemoryOptions, OpenOptions, Queue,
     Status,
@@ -35,6 +36,7 @@ pub struct Array {
     pub(crate) shared: Arc<Shared>,
     calls: Arc<Calls>,
     background: Arc<Background>,
+    upkeep: Arc<Upkeep>,
 }
 
 impl Array {
@@ -42,7 +44,8 @@ impl Array {
         let shared = Arc::new(shared);
         let calls = Arc::new(Calls::new(Arc::clone(&shared)));
         let background = Arc::new(Background::start(&shared));
-        Self { shared, calls, background }
+        let upkeep = Arc::new(Upkeep::start(&shared));
+        Self { shared, calls, background, upkeep }
     }
 
     /// Makes an array and opens it. Nothing is written before every member has been validated.
@@ -172,6 +175,7 @@ impl Array {
     /// superblocks could not be written; the array then counts as not cleanly stopped.
     pub fn stop(self) -> Result<(), Error> {
         self.background.finish();
+        self.upkeep.finish();
         let stopped = self.shared.stop();
         self.calls.close();
         stopped

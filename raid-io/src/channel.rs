@@ -1,14 +1,17 @@
 //! One queue's way to the members: the ring where there is one, blocking calls for the rest.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use crate::Error;
 use crate::blocking::{Blocking, duplicate};
 use crate::buffer::Slab;
 use crate::member::Member;
 use crate::ring::Ring;
-use crate::transfer::{Ended, Job, Piece};
+use crate::transfer::{Ended, Job, JobKind, Piece};
 
 /// Jobs in, ends out; never blocks.
 pub(crate) struct Channel {
@@ -21,6 +24,8 @@ pub(crate) struct Channel {
     ring: Option<Ring>,
     blocking: Blocking,
     ended: Vec<Ended>,
+    /// Writes under way over ranges that are listed as lost: token, member, range.
+    healing: Vec<(u32, usize, Range<u64>)>,
     /// Jobs taken and not yet handed back.
     out: usize,
 }
@@ -35,7 +40,17 @@ impl Channel {
         let blocking = Blocking::new(Arc::clone(&members), Arc::clone(&slab), duplicate(eventfd)?);
         let uring = uring && members.iter().any(|member| member.as_file().is_some());
         let eventfd = duplicate(eventfd)?;
-        Ok(Self { members, slab, eventfd, uring, ring: None, blocking, ended: Vec::new(), out: 0 })
+        Ok(Self {
+            members,
+            slab,
+            eventfd,
+            uring,
+            ring: None,
+            blocking,
+            ended: Vec::new(),
+            healing: Vec::new(),
+            out: 0,
+        })
     }
 
     /// Takes a job. It starts with the next [`turn`](Self::turn) at the latest.
@@ -48,12 +63,33 @@ impl Channel {
     /// [`pop`](Self::pop) or this value has been dropped.
     pub(crate) unsafe fn push(&mut self, job: Job, pieces: &[Piece]) {
         self.out += 1;
+        if self.is_lost(job) {
+            self.ended.push(Ended { token: job.token, result: Err(Errno::IO) });
+            return;
+        }
         let is_file = self.members.get(job.member).is_some_and(|m| m.as_file().is_some());
         match self.ring_here().filter(|_| is_file) {
             // SAFETY: the caller's promise is the same.
             Some(ring) => unsafe { ring.push(job, pieces) },
             // SAFETY: the caller's promise is the same.
             None => unsafe { self.blocking.push(job, pieces) },
+        }
+    }
+
+    /// Says whether a job reads what is listed as lost, and remembers it if it heals that.
+    fn is_lost(&mut self, job: Job) -> bool {
+        let bad = self.members.get(job.member).and_then(Member::bad_ranges);
+        let range = job.offset..job.offset.saturating_add(job.len);
+        if !bad.is_some_and(|bad| bad.touches(range.clone())) {
+            return false;
+        }
+        match job.kind {
+            JobKind::Read => true,
+            JobKind::Flush => false,
+            JobKind::Write { .. } | JobKind::Zeroes { .. } => {
+                self.healing.push((job.token, job.member, range));
+                false
+            }
         }
     }
 
@@ -72,6 +108,13 @@ impl Channel {
     pub(crate) fn pop(&mut self) -> Option<Ended> {
         let ended = self.ended.pop()?;
         self.out -= 1;
+        let healing = self.healing.iter().position(|(token, ..)| *token == ended.token);
+        if let Some((_, member, range)) = healing.map(|index| self.healing.swap_remove(index))
+            && ended.result.is_ok()
+            && let Some(bad) = self.members.get(member).and_then(Member::bad_ranges)
+        {
+            bad.heal(range);
+        }
         Some(ended)
     }
 

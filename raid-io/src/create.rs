@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use raid_core::layout::{Layout, Level};
+use raid_core::md::bitmap::{BitmapImage, BitmapWishes};
 use raid_core::md::create::{
     CreateOptions as Wishes, CreatePlan, Initial, NewMember, NewPlace, plan,
 };
@@ -20,7 +21,10 @@ use crate::member::Member;
 use crate::metadata::{now, random_uuid, write_superblock};
 use crate::open::{Loaded, open_members, start_loaded};
 use crate::volatile::{geometry, group_count, layout_of, outer_chunk_bytes};
-use crate::{Array, CreateOptions, Error, OpenOptions};
+use crate::{Array, BitmapChoice, CreateOptions, Error, MetadataVersion, OpenOptions};
+
+/// Used bytes of each member above which mdadm gives an array a bitmap unasked.
+const BITMAP_FROM_BYTES: u64 = 100 << 30;
 
 /// A member of the array to be.
 struct Candidate {
@@ -35,13 +39,16 @@ struct Candidate {
 }
 
 pub(crate) fn create(options: &CreateOptions, paths: &[PathBuf]) -> Result<Array, Error> {
+    if options.metadata == MetadataVersion::V0_90 && !options.name.is_empty() {
+        return Err(Error::Options("superblocks of version 0.90 have no name".into()));
+    }
     let count = group_count(options.groups, paths.len())?;
     let layout = layout_of(options.level, options.layout.as_deref())?;
     let mut candidates = look(options, paths)?;
     let slots = paths.len();
     let plans = plan_groups(options, layout, &candidates, slots, count)?;
     let outer = if count > 1 { Some(plan_outer(options, layout, &plans)?) } else { None };
-    let before = remember(&candidates)?;
+    let before = remember(&candidates, slots, &plans)?;
     let made = make_files(&mut candidates, options.open.direct)?;
     let result = write_and_start(options, &candidates, slots, &plans, outer.as_ref());
     if result.is_err() {
@@ -57,19 +64,42 @@ pub(crate) fn create(options: &CreateOptions, paths: &[PathBuf]) -> Result<Array
     result
 }
 
-/// Keeps what superblocks will be written over, for an array that cannot be made after all: no room
-/// is found out only by writing.
-fn remember(candidates: &[Candidate]) -> Result<Vec<(Member, u64, Vec<u8>)>, Error> {
+/// Keeps what metadata will be written over, for an array that cannot be made after all: no room is
+/// found out only by writing.
+fn remember(
+    candidates: &[Candidate],
+    slots: usize,
+    plans: &[CreatePlan],
+) -> Result<Vec<(Member, u64, Vec<u8>)>, Error> {
     let mut before = Vec::new();
-    for candidate in candidates {
-        let Some(member) = &candidate.member else { continue };
-        let superblock = Minor::V1_2.super_offset_bytes(candidate.size);
-        for offset in superblock.into_iter().chain(candidate.stale.iter().copied()) {
-            let len = candidate.size.saturating_sub(offset).min(4096);
-            before.push((member.clone(), offset, member.read_range(offset, len as usize)?));
+    for (group, plan) in plans.iter().enumerate() {
+        let places = places(group, plans.len(), slots, candidates.len());
+        for (&(index, _), superblock) in places.iter().zip(&plan.superblocks) {
+            let candidate = &candidates[index];
+            let Some(member) = &candidate.member else { continue };
+            let mut ranges = vec![(superblock.super_offset_bytes(), 4096)];
+            ranges.extend(candidate.stale.iter().map(|offset| (*offset, 4096)));
+            ranges.extend(
+                bitmap_of(plan, superblock, candidate.size)
+                    .map(|(offset, image)| (offset, image.bytes().len() as u64)),
+            );
+            for (offset, len) in ranges {
+                let len = candidate.size.saturating_sub(offset).min(len);
+                before.push((member.clone(), offset, member.read_range(offset, len as usize)?));
+            }
         }
     }
+    // What was written over twice must get its first content back last.
+    before.reverse();
     Ok(before)
+}
+
+/// Returns the bitmap of a new member, and where it starts.
+fn bitmap_of(plan: &CreatePlan, superblock: &Superblock, size: u64) -> Option<(u64, BitmapImage)> {
+    let mut image = plan.bitmap.clone()?;
+    let active = plan.superblocks.iter().filter(|superblock| is_active(superblock)).count();
+    image.set_events(superblock.events, active == superblock.slot_count as usize);
+    Some((superblock.bitmap_room(size)?.start, image))
 }
 
 /// Opens and examines every member that exists.
@@ -156,14 +186,15 @@ fn plan_groups(
         let members: Vec<NewMember> =
             places(group, count, slots, candidates.len()).into_iter().map(new_member).collect();
         let name = match (count, options.name.as_str()) {
+            _ if options.metadata == MetadataVersion::V0_90 => String::new(),
             (1, name) => name.to_owned(),
             (_, "") => format!("{group}"),
             (_, name) => format!("{name}-{group}"),
         };
         let chunk = if options.level == Level::Raid1 { 0 } else { u64::from(options.chunk_bytes) };
         let uuid = if count == 1 { options.uuid } else { None };
-        let wishes = Wishes {
-            minor: Minor::V1_2,
+        let mut wishes = Wishes {
+            minor: minor(options.metadata),
             level: options.level.to_md(),
             layout: layout.to_md(),
             chunk_bytes: chunk,
@@ -177,9 +208,37 @@ fn plan_groups(
             initial: if is_trusted { Initial::AssumeClean } else { Initial::Resync },
             bitmap: None,
         };
-        plans.push(plan(&wishes, &members).map_err(|error| Error::Options(error.to_string()))?);
+        let planned = |wishes: &Wishes<'_>| {
+            plan(wishes, &members).map_err(|error| Error::Options(error.to_string()))
+        };
+        let mut plan = planned(&wishes)?;
+        if wants_bitmap(options, plan.component_bytes) {
+            let chunk_bytes = options.bitmap_chunk_bytes;
+            wishes.bitmap = Some(BitmapWishes { chunk_bytes, ..BitmapWishes::default() });
+            plan = planned(&wishes)?;
+        }
+        plans.push(plan);
     }
     Ok(plans)
+}
+
+fn minor(version: MetadataVersion) -> Minor {
+    match version {
+        MetadataVersion::V0_90 => Minor::V0_90,
+        MetadataVersion::V1_0 => Minor::V1_0,
+        MetadataVersion::V1_1 => Minor::V1_1,
+        MetadataVersion::V1_2 => Minor::V1_2,
+    }
+}
+
+fn wants_bitmap(options: &CreateOptions, component_bytes: u64) -> bool {
+    match options.bitmap {
+        BitmapChoice::None => false,
+        BitmapChoice::Internal => true,
+        BitmapChoice::Automatic => {
+            options.level.is_redundant() && component_bytes > BITMAP_FROM_BYTES
+        }
+    }
 }
 
 /// Returns the candidates of a group, and what each is for. Spares go round the groups.
@@ -210,8 +269,13 @@ fn plan_outer(
             device_flags: 0,
         });
     }
+    // Version 0.90 has no words for a RAID 0.
+    let outer_minor = match options.metadata {
+        MetadataVersion::V0_90 => Minor::V1_2,
+        version => minor(version),
+    };
     let wishes = Wishes {
-        minor: Minor::V1_2,
+        minor: outer_minor,
         level: Level::Raid0.to_md(),
         layout: Layout::default_for(Level::Raid0).to_md(),
         chunk_bytes,
@@ -267,6 +331,9 @@ fn write_and_start(
             let candidate = &candidates[index];
             let Some(member) = &candidate.member else { continue };
             wipe(member, &candidate.stale)?;
+            if let Some((offset, image)) = bitmap_of(plan, superblock, candidate.size) {
+                member.write_range(offset, image.bytes())?;
+            }
             write_superblock(member, superblock)?;
             loaded.push(Loaded { member: member.clone(), superblock: Ok(superblock.clone()) });
         }

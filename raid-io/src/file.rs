@@ -15,6 +15,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags,
@@ -330,9 +332,20 @@ fn identity_of(path: &Path, stat: &rustix::fs::Stat) -> Result<Identity, Error> 
     }
 }
 
+/// How long a lock is waited for: that of a process which was killed stays until the kernel has
+/// ended its I/O.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Locks a file for this open, against every other one.
 fn lock(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
-    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    let try_lock = || rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive);
+    let mut locked = try_lock();
+    while locked == Err(Errno::WOULDBLOCK) && Instant::now() < deadline {
+        thread::sleep(LOCK_PATIENCE / 50);
+        locked = try_lock();
+    }
+    match locked {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(unsuited(path, "is in use by another process")),
         Err(errno) => {

@@ -13,6 +13,8 @@
 mod allocation;
 mod array;
 mod r#async;
+mod bad_blocks;
+mod bitmap;
 mod blocking;
 mod buffer;
 mod calls;
@@ -35,6 +37,7 @@ mod status;
 #[cfg(test)]
 mod testing;
 mod transfer;
+mod upkeep;
 mod volatile;
 
 pub use array::Array;
@@ -43,7 +46,9 @@ pub use buffer::Buffer;
 pub use error::Error;
 pub use limits::{Extent, Limits};
 pub use member::{MemberDevice, MemoryDevice};
-pub use options::{Backend, CreateOptions, MemoryOptions, OpenOptions};
+pub use options::{
+    Backend, BitmapChoice, CreateOptions, MemoryOptions, MetadataVersion, OpenOptions,
+};
 pub use queue::{Completion, Operation, Queue, Refused};
 pub use raid_core::layout::Level;
-pub use status::{Detail, GroupStatus, MemberStatus, Statistics, Status};
+pub use status::{BitmapStatus, Detail, GroupStatus, MemberStatus, Statistics, Status};

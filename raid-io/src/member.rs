@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::Error;
+use crate::bad_blocks::BadRanges;
 use crate::buffer::{Buffer, PAGE};
 use crate::file::MemberFile;
 
@@ -82,6 +83,8 @@ pub trait MemberDevice: Send + Sync {
 pub(crate) struct Member {
     name: PathBuf,
     pub(crate) device: Device,
+    /// Ranges that are listed as lost.
+    bad: Option<Arc<BadRanges>>,
 }
 
 /// The two kinds: with a descriptor, and without.
@@ -95,11 +98,22 @@ pub(crate) enum Device {
 
 impl Member {
     pub(crate) fn file(file: MemberFile) -> Self {
-        Self { name: file.path().to_owned(), device: Device::File(Arc::new(file)) }
+        let name = file.path().to_owned();
+        Self { name, device: Device::File(Arc::new(file)), bad: None }
     }
 
     pub(crate) fn other(name: impl Into<PathBuf>, device: Arc<dyn MemberDevice>) -> Self {
-        Self { name: name.into(), device: Device::Other(device) }
+        Self { name: name.into(), device: Device::Other(device), bad: None }
+    }
+
+    /// Returns the same member, of which `bad` is lost.
+    pub(crate) fn with_bad_ranges(self, bad: Option<BadRanges>) -> Self {
+        Self { bad: bad.map(Arc::new), ..self }
+    }
+
+    /// Returns the ranges that are listed as lost, if there are any.
+    pub(crate) fn bad_ranges(&self) -> Option<&BadRanges> {
+        self.bad.as_deref()
     }
 
     pub(crate) fn name(&self) -> &Path {

@@ -4,22 +4,29 @@
 //! flushed side by side. A member whose superblock cannot be made durable is handed back to the
 //! engine, which declares it faulty and asks for the next update.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use raid_core::md::superblock::Role;
 use raid_core::md::update::{Change, apply};
 use raid_core::md::{MdTime, MdUuid, Superblock};
 use raid_core::slots::SlotSet;
 use raid_core::volume::{MetadataUpdate, Volume};
 
 use crate::Error;
+use crate::bitmap::Bitmap;
 use crate::member::Member;
 use crate::shared::{Desk, Shared};
 
 /// The superblocks of all groups.
 pub(crate) struct Metadata {
     groups: Vec<Mutex<GroupMetadata>>,
+    /// Each group's bitmap; taken after the group's own lock.
+    bitmaps: Vec<Mutex<Option<Bitmap>>>,
+    /// Writes of bitmap blocks to members.
+    bitmap_writes: AtomicU64,
     /// The stripes over the groups of a nested array; written once, when it is made.
     pub(crate) outer: Option<Superblock>,
 }
@@ -37,11 +44,46 @@ pub(crate) struct GroupMetadata {
     pub(crate) was_clean: bool,
     /// A newest superblock, for the common fields.
     pub(crate) newest: Superblock,
+    /// Members that were given and take no part.
+    pub(crate) left_out: Vec<LeftOut>,
+    /// The bitmap, until the array has started.
+    pub(crate) bitmap: Option<Bitmap>,
+}
+
+/// A member that was given and takes no part.
+#[derive(Clone)]
+pub(crate) struct LeftOut {
+    pub(crate) member: Member,
+    /// Its permanent number, as far as it has a superblock.
+    pub(crate) number: Option<u32>,
+    /// The others call it faulty.
+    pub(crate) is_faulty: bool,
+    pub(crate) reason: String,
 }
 
 impl Metadata {
-    pub(crate) fn new(groups: Vec<GroupMetadata>, outer: Option<Superblock>) -> Self {
-        Self { groups: groups.into_iter().map(Mutex::new).collect(), outer }
+    pub(crate) fn new(mut groups: Vec<GroupMetadata>, outer: Option<Superblock>) -> Self {
+        let bitmaps = groups.iter_mut().map(|group| Mutex::new(group.bitmap.take())).collect();
+        let groups = groups.into_iter().map(Mutex::new).collect();
+        Self { groups, bitmaps, bitmap_writes: AtomicU64::new(0), outer }
+    }
+
+    /// Looks at a group's bitmap, if it has one.
+    pub(crate) fn with_bitmap<T>(
+        &self,
+        group: usize,
+        look: impl FnOnce(&Bitmap) -> T,
+    ) -> Option<T> {
+        self.bitmap(group).as_ref().map(look)
+    }
+
+    /// Returns how often bitmap blocks were written to a member.
+    pub(crate) fn bitmap_writes(&self) -> u64 {
+        self.bitmap_writes.load(Ordering::Relaxed)
+    }
+
+    fn bitmap(&self, group: usize) -> MutexGuard<'_, Option<Bitmap>> {
+        self.bitmaps[group].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a copy of one group's superblocks.
@@ -58,7 +100,29 @@ impl Metadata {
         self.groups[group].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an update durable. Returns the slots whose superblock could not be written.
+    /// Writes the bad-block logs that say too much. What was written to the members is durable.
+    ///
+    /// # Errors
+    /// Returns an error if one cannot be written.
+    pub(crate) fn store_bad_blocks(
+        &self,
+        group: usize,
+        volume: &Volume,
+        members: &[Member],
+    ) -> Result<(), Error> {
+        let mut state = self.lock(group);
+        for (slot, superblock) in state.slots.iter_mut().enumerate() {
+            let member = members.get(volume.member_index(group, slot));
+            let bad = member.and_then(|member| Some((member, member.bad_ranges()?)));
+            if let (Some((member, bad)), Some(superblock)) = (bad, superblock) {
+                bad.store(member, superblock)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an update durable: on each member the bitmap first, then the superblock. Returns the
+    /// slots of which one could not be written.
     ///
     /// Clean means that parity and copies match the data below `resynced_bytes`, `None` for all of
     /// it.
@@ -70,29 +134,50 @@ impl Metadata {
         members: &[Member],
     ) -> Result<SlotSet, Error> {
         let mut state = self.lock(update.group);
-        let change =
-            if update.dirty { Change::MarkDirty } else { Change::MarkClean { resynced_bytes } };
-        state.apply(update.in_sync, change)?;
+        let mut bitmap = self.bitmap(update.group);
+        if update.superblocks {
+            let change =
+                if update.dirty { Change::MarkDirty } else { Change::MarkClean { resynced_bytes } };
+            state.apply(update.in_sync, change)?;
+        }
+        let mut ranges = Vec::new();
+        if let Some(bitmap) = bitmap.as_mut() {
+            if let Some(intent) = &update.intent {
+                bitmap.apply(intent);
+            }
+            if update.superblocks {
+                let is_whole = update.in_sync.len() == state.slots.len();
+                bitmap.set_events(state.newest.events, is_whole);
+            }
+            ranges = bitmap.take_changed();
+        }
         let in_slots = state.slots.iter().enumerate().filter_map(|(slot, superblock)| {
             let member = members.get(volume.member_index(update.group, slot))?;
-            Some((Some(slot), member, superblock.as_ref()?))
+            let superblock = superblock.as_ref().filter(|_| update.in_sync.contains(slot))?;
+            Some((Some(slot), member, superblock))
         });
         let others = state.others.iter().map(|(member, superblock)| (None, member, superblock));
         let targets: Vec<_> = in_slots.chain(others).collect();
+        let write_one = |slot: Option<usize>, member: &Member, superblock: &Superblock| {
+            // A member that is being recovered has a slot as well, and so a bitmap that counts.
+            let has_bitmap = slot.is_some() || matches!(superblock.role(), Role::Active(_));
+            if let Some(bitmap) = bitmap.as_ref().filter(|_| has_bitmap && !ranges.is_empty()) {
+                bitmap.write(member, superblock, &ranges)?;
+                self.bitmap_writes.fetch_add(ranges.len() as u64, Ordering::Relaxed);
+            }
+            if update.superblocks { write_superblock(member, superblock) } else { Ok(()) }
+        };
         let failed: Vec<_> = thread::scope(|scope| {
-            let writers: Vec<_> = targets
-                .iter()
-                .map(|(slot, member, superblock)| {
-                    scope.spawn(move || {
-                        write_superblock(member, superblock).err().map(|e| (*slot, e))
-                    })
-                })
-                .collect();
+            let write_one = &write_one;
+            let start = |&(slot, member, superblock): &(_, _, _)| {
+                scope.spawn(move || write_one(slot, member, superblock).err().map(|e| (slot, e)))
+            };
+            let writers: Vec<_> = targets.iter().map(start).collect();
             writers.into_iter().filter_map(|writer| writer.join().ok().flatten()).collect()
         });
         let mut slots = SlotSet::new();
         for (slot, error) in failed {
-            tracing::warn!("superblock not written: {error}");
+            tracing::warn!("metadata not written: {error}");
             if let Some(slot) = slot {
                 slots.insert(slot);
             }
@@ -123,14 +208,27 @@ impl Metadata {
 }
 
 impl Shared {
-    /// Makes an update durable. Returns the slots whose superblock could not be written.
+    /// Makes an update durable. Returns the slots of which it could not be.
     fn update_metadata(&self, update: &MetadataUpdate) -> SlotSet {
         let Some(metadata) = &self.metadata else { return SlotSet::new() };
         let members = self.members();
-        metadata.write(update, None, &self.volume, &members).unwrap_or_else(|error| {
+        let resynced_bytes = self.resynced_bytes(update.group);
+        let written = metadata.write(update, resynced_bytes, &self.volume, &members);
+        written.unwrap_or_else(|error| {
             tracing::error!("superblocks cannot be updated: {error}");
             update.in_sync
         })
+    }
+
+    /// Carries out what must become durable, from a thread without a queue. Blocks.
+    pub(crate) fn update_now(&self) {
+        while let Some(update) = self.volume.poll_metadata() {
+            let failed = self.update_metadata(&update);
+            let woken = self.volume.handle_metadata(&update, &failed);
+            (0..u32::BITS as usize)
+                .filter(|queue| woken >> queue & 1 == 1)
+                .for_each(|q| self.wake(q));
+        }
     }
 }
 

@@ -8,21 +8,26 @@ use std::path::PathBuf;
 
 use raid_core::layout::{Layout, Level};
 use raid_core::md::assemble::{
-    Abilities, Access as Wanted, AssembleOptions, Assembly, Candidate, SlotState, assemble,
-    split_by_array,
+    Abilities, Access as Wanted, AssembleOptions, Assembly, Candidate, RejectReason, SlotState,
+    assemble, split_by_array,
 };
-use raid_core::md::superblock::{AREA_BYTES, Context, Minor, decode};
+use raid_core::md::superblock::{AREA_BYTES, Minor, find};
 use raid_core::md::{Superblock, SuperblockError};
 use raid_core::plan::Trust;
 use raid_core::slots::SlotSet;
 use raid_core::volume::{GroupConfig, OuterConfig};
 
+use crate::bad_blocks::BadRanges;
+use crate::bitmap::{self, Bitmap};
 use crate::file::{Access, MemberFile};
 use crate::member::Member;
-use crate::metadata::GroupMetadata;
+use crate::metadata::{GroupMetadata, LeftOut};
 use crate::start::{Group, Outer, start};
 use crate::volatile::geometry;
 use crate::{Array, Error, OpenOptions};
+
+/// What of an array's logs is read, honoured and kept here.
+const ABILITIES: Abilities = Abilities { bitmap: true, bad_blocks: true, ..Abilities::NONE };
 
 /// A member that is open, and what its superblock says.
 pub(crate) struct Loaded {
@@ -93,21 +98,27 @@ fn refuse_twins(files: &[MemberFile]) -> Result<(), Error> {
 /// Reads a member's superblock, wherever it lies.
 pub(crate) fn load(member: Member) -> Result<Loaded, Error> {
     let member_bytes = member.device().size_bytes();
-    let mut best: Option<SuperblockError> = None;
+    let superblock = find_superblock(member_bytes, |offset| member.read_range(offset, AREA_BYTES))?;
+    Ok(Loaded { member, superblock })
+}
+
+/// Looks for the one superblock of a member among the places of all versions.
+fn find_superblock(
+    member_bytes: u64,
+    read: impl Fn(u64) -> Result<Vec<u8>, Error>,
+) -> Result<Result<Superblock, SuperblockError>, Error> {
+    let mut areas = Vec::new();
     for minor in Minor::ALL {
-        let Some(offset) = minor.super_offset_bytes(member_bytes) else { continue };
-        let bytes = member.read_range(offset, AREA_BYTES)?;
-        match decode(&bytes, Context { minor, member_bytes }) {
-            Ok(superblock) => return Ok(Loaded { member, superblock: Ok(superblock) }),
-            // A damaged superblock says more than none.
-            Err(error) => match &best {
-                Some(found) if !matches!(found, SuperblockError::Magic { .. }) => {}
-                _ => best = Some(error),
-            },
+        if let Some(offset) = minor.super_offset_bytes(member_bytes) {
+            areas.push((minor, read(offset)?));
         }
     }
-    let too_small = SuperblockError::MemberTooSmall { minor: Minor::V1_2, member_bytes };
-    Ok(Loaded { member, superblock: Err(best.unwrap_or(too_small)) })
+    if areas.is_empty() {
+        let minor = Minor::V1_2;
+        return Ok(Err(SuperblockError::MemberTooSmall { minor, member_bytes }));
+    }
+    let areas: Vec<_> = areas.iter().map(|(minor, bytes)| (*minor, bytes.as_slice())).collect();
+    Ok(find(&areas, member_bytes, None))
 }
 
 /// Starts the array that these members make up.
@@ -161,7 +172,7 @@ fn decide(candidates: &[Candidate<'_>], options: &OpenOptions) -> Result<Assembl
     let access = if options.read_only { Wanted::ReadOnly } else { Wanted::ReadWrite };
     let assembly = assemble(
         candidates,
-        AssembleOptions { access, force: options.force, abilities: Abilities::NONE },
+        AssembleOptions { access, force: options.force, abilities: ABILITIES },
     );
     let assembly = assembly.map_err(|error| {
         let hint = if error.can_force() && !options.force { "; --force starts it" } else { "" };
@@ -209,8 +220,10 @@ fn group_of(
             others.push((member, superblock(found.member)?));
         } else {
             group.config.in_sync.insert(slot);
-            slots[slot] = Some(superblock(found.member)?);
-            group.members[slot] = Some(member);
+            let superblock = superblock(found.member)?;
+            let bad = BadRanges::load(&member, &superblock)?;
+            slots[slot] = Some(superblock);
+            group.members[slot] = Some(member.with_bad_ranges(bad));
         }
     }
     for &index in &assembly.spares {
@@ -227,10 +240,54 @@ fn group_of(
         group.config.trust = Trust::Unsynced;
     }
     group.config.dirty = resynced_bytes == Some(0);
-    let was_clean = resynced_bytes.is_none();
+    let was_clean = resynced_bytes != Some(0);
     let newest = superblock(assembly.newest)?;
-    group.metadata = Some(GroupMetadata { slots, others, resynced_bytes, was_clean, newest });
+    let left_out = assembly.rejected.iter().map(|rejected| {
+        let Loaded { member, superblock } = members[rejected.member];
+        LeftOut {
+            member: member.clone(),
+            number: superblock.as_ref().ok().map(|superblock| superblock.dev_number),
+            is_faulty: matches!(rejected.reason, RejectReason::Faulty { .. }),
+            reason: rejected.reason.to_string(),
+        }
+    });
+    let left_out = left_out.collect();
+    let mut metadata =
+        GroupMetadata { slots, others, resynced_bytes, was_clean, newest, left_out, bitmap: None };
+    if assembly.bitmap.is_some() && level.is_redundant() {
+        load_bitmap(&mut group, &mut metadata, assembly.events, options)?;
+    }
+    group.metadata = Some(metadata);
     Ok(group)
+}
+
+/// Reads the bitmap: which regions are not in sync after an unclean stop, and what is kept on.
+fn load_bitmap(
+    group: &mut Group,
+    metadata: &mut GroupMetadata,
+    events: u64,
+    options: &OpenOptions,
+) -> Result<(), Error> {
+    let in_slots = group.members.iter().zip(&metadata.slots);
+    let found = bitmap::Found {
+        geometry: &group.config.geometry,
+        members: in_slots
+            .filter_map(|(m, superblock)| m.as_ref().zip(superblock.as_ref()))
+            .collect(),
+        events,
+        is_whole: group.config.in_sync.len() == group.members.len(),
+        resynced_bytes: metadata.resynced_bytes,
+    };
+    match Bitmap::load(&found) {
+        Ok((bitmap, intent)) => {
+            metadata.bitmap = Some(bitmap);
+            group.config.intent = Some(intent);
+        }
+        // Then everything is out of sync, which is all that a reader has to know.
+        Err(error) if options.read_only => tracing::warn!("bitmap not used: {error}"),
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 fn level_of(assembly: &Assembly) -> Result<(Level, Layout), Error> {
@@ -314,16 +371,11 @@ fn outer_superblock(
     let look = OpenOptions { read_only: true, ..options.clone() };
     let array = start(vec![group.copy()], None, &look)?;
     let member_bytes = array.limits().size_bytes;
-    let mut found = Err(SuperblockError::MemberTooSmall { minor: Minor::V1_2, member_bytes });
-    for minor in Minor::ALL {
-        let Some(offset) = minor.super_offset_bytes(member_bytes) else { continue };
+    let found = find_superblock(member_bytes, |offset| {
         let mut bytes = vec![0; AREA_BYTES];
         array.read_at(&mut bytes, offset)?;
-        found = decode(&bytes, Context { minor, member_bytes });
-        if found.is_ok() {
-            break;
-        }
-    }
+        Ok(bytes)
+    })?;
     array.stop()?;
     Ok((name, member_bytes, found))
 }

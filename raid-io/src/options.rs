@@ -17,6 +17,34 @@ pub enum Backend {
     IoUring,
 }
 
+/// The version of the superblocks of a new array: what they can say, and where they lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetadataVersion {
+    /// Near the end; at most 27 members of 4 TiB, no name, no RAID 0.
+    V0_90,
+    /// At the end.
+    V1_0,
+    /// At the start.
+    V1_1,
+    /// 4 KiB from the start.
+    #[default]
+    V1_2,
+}
+
+/// Whether a new array keeps a write-intent bitmap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BitmapChoice {
+    /// As mdadm: if the level has redundancy and more than 100 GiB of each member are used.
+    #[default]
+    Automatic,
+    /// None.
+    None,
+    /// Near the superblock of every member.
+    Internal,
+}
+
 /// How to make an array. `CreateOptions::new(level)` has mdadm's defaults.
 ///
 /// ```
@@ -45,6 +73,13 @@ pub struct CreateOptions {
     pub spares: Vec<PathBuf>,
     /// The array's name, as md stores it, 32 bytes at most.
     pub name: String,
+    /// The version of the superblocks.
+    pub metadata: MetadataVersion,
+    /// The write-intent bitmap.
+    pub bitmap: BitmapChoice,
+    /// Bytes of a member (of the array in RAID 10) that one bit of it stands for, a power of two;
+    /// `None`: as mdadm, 64 MiB or as much as it takes to find room.
+    pub bitmap_chunk_bytes: Option<u32>,
     /// Take the members' contents for consistent already.
     pub assume_clean: bool,
     /// Overwrite members that look like somebody's data.
@@ -68,6 +103,9 @@ impl CreateOptions {
             member_bytes: None,
             spares: Vec::new(),
             name: String::new(),
+            metadata: MetadataVersion::default(),
+            bitmap: BitmapChoice::default(),
+            bitmap_chunk_bytes: None,
             assume_clean: false,
             force: false,
             uuid: None,

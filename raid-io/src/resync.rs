@@ -85,7 +85,7 @@ fn run(shared: &Arc<Shared>, control: &Control, groups: &[usize]) {
     }
 }
 
-/// Walks over one group, until it is trusted or the array stops.
+/// Makes one group right, run after run, until it is trusted or the array stops.
 fn resync(
     shared: &Shared,
     control: &Control,
@@ -93,24 +93,62 @@ fn resync(
     group: usize,
 ) -> Result<(), Error> {
     let volume = &shared.volume;
-    let size = volume.geometry(group).array_bytes();
-    let unit = volume.resync_unit(group);
-    let step = (STEP_BYTES / unit).max(1) * unit;
-    'again: loop {
-        let suspicion = volume.suspicion(group);
-        let start = volume.synced(group).min(size) / unit * unit;
-        tracing::info!("group {group}: resync from byte {start} of {size}");
+    let suspicions = std::iter::repeat_with(|| volume.suspicion(group));
+    let mut suspicion = volume.suspicion(group);
+    let mut from = 0;
+    for now in suspicions {
+        if now != suspicion {
+            // A write failed: what was behind may be due again.
+            (suspicion, from) = (now, 0);
+        }
+        match volume.next_unsynced(group, from) {
+            Some(run) => {
+                let walk = Walk { shared, control, group, run, suspicion };
+                if walk.go(queue)? {
+                    from = run.1;
+                } else {
+                    tracing::info!(
+                        "group {group}: a write failed meanwhile, it is gone over again"
+                    );
+                }
+            }
+            None if from == 0 => break,
+            None => from = 0,
+        }
+    }
+    tracing::info!("group {group}: resync done");
+    Ok(())
+}
+
+/// A run of a group's addresses that is gone over.
+struct Walk<'a> {
+    shared: &'a Shared,
+    control: &'a Control,
+    group: usize,
+    /// First address, and where it ends.
+    run: (u64, u64),
+    /// The suspicion that is settled by it.
+    suspicion: u64,
+}
+
+impl Walk<'_> {
+    /// Goes over the run, a few steps at a time. False if a write failed meanwhile.
+    fn go(&self, queue: &mut Queue) -> Result<bool, Error> {
+        let (start, end) = self.run;
+        let unit = self.shared.volume.resync_unit(self.group);
+        let step = (STEP_BYTES / unit).max(1) * unit;
+        tracing::info!("group {}: resync from byte {start} to {end}", self.group);
         // By start, the end of what has been done behind a gap.
         let mut ended: BTreeMap<u64, u64> = BTreeMap::new();
         let (mut next, mut below) = (start, start);
-        while below < size {
-            if control.cancelled.load(Ordering::Acquire) {
+        while below < end {
+            if self.control.cancelled.load(Ordering::Acquire) {
                 return Err(Error::Stopped);
             }
-            let depth = if shared.others_in_flight(queue) { DEPTH_BUSY } else { DEPTH_IDLE };
-            while next < size && queue.in_flight() < depth {
-                let len = step.min(size - next);
-                queue.submit_resync(group, next, len)?;
+            let depth = if self.shared.others_in_flight(queue) { DEPTH_BUSY } else { DEPTH_IDLE };
+            while next < end && queue.in_flight() < depth {
+                let len = step.min(end - next);
+                queue.submit_resync(self.group, next, len)?;
                 next += len;
             }
             let Some(completion) = queue.poll() else {
@@ -118,17 +156,35 @@ fn resync(
                 continue;
             };
             completion.result?;
-            ended.insert(completion.user_data, (completion.user_data + step).min(size));
+            let len = step.min(end - completion.user_data);
+            self.shared.count_resynced(len);
+            ended.insert(completion.user_data, completion.user_data + len);
+            let before = below;
             while let Some(end) = ended.remove(&below) {
                 below = end;
             }
-            if !volume.note_synced(group, below, suspicion) {
-                tracing::info!("group {group}: a write failed meanwhile, the resync begins again");
-                continue 'again;
+            if below > before && !self.note(before, below) {
+                return Ok(false);
             }
         }
-        tracing::info!("group {group}: resync done");
-        return Ok(());
+        Ok(true)
+    }
+
+    /// Notes that the run is done from its start to `below`, where it was `before` the last time.
+    fn note(&self, before: u64, below: u64) -> bool {
+        let Self { shared, group, run, suspicion, .. } = self;
+        let volume = &shared.volume;
+        let Some(region) = shared.region_bytes(*group) else {
+            return volume.note_synced(*group, below, *suspicion);
+        };
+        // Regions that end in this step began at most one region before it.
+        let unit = volume.resync_unit(*group);
+        let first = before.saturating_sub(region) / unit * unit;
+        let is_noted = volume.note_region_synced(*group, first.max(run.0), below, *suspicion);
+        if volume.synced(*group) < volume.geometry(*group).array_bytes() {
+            return volume.note_synced(*group, below, *suspicion);
+        }
+        is_noted
     }
 }
 

@@ -10,6 +10,7 @@ use raid_core::QUEUE_COUNT_MAX;
 use raid_core::slots::SlotSet;
 use raid_core::volume::{MetadataUpdate, Volume};
 
+use crate::bitmap::Bitmap;
 use crate::member::Member;
 use crate::metadata::Metadata;
 use crate::resync::position_of;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     retired: Mutex<Requests>,
     /// The group that a resync walks over, `usize::MAX` for none.
     resync_group: AtomicUsize,
+    /// Group bytes that resyncs have gone over.
+    resynced_bytes: AtomicU64,
 }
 
 /// Where one queue can be reached by the others.
@@ -128,6 +131,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             retired: Mutex::default(),
             resync_group: AtomicUsize::new(usize::MAX),
+            resynced_bytes: AtomicU64::new(0),
         }
     }
 
@@ -180,11 +184,31 @@ impl Shared {
         self.resync_group.load(Ordering::Acquire) == group
     }
 
+    /// Counts group bytes that a resync has gone over.
+    pub(crate) fn count_resynced(&self, bytes: u64) {
+        self.resynced_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the group bytes that resyncs have gone over since the array was opened.
+    pub(crate) fn resynced_total(&self) -> u64 {
+        self.resynced_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the group bytes of one bit of the engine's bitmap; `None` without a bitmap.
+    pub(crate) fn region_bytes(&self, group: usize) -> Option<u64> {
+        let metadata = self.metadata.as_ref()?;
+        let granule = metadata.with_bitmap(group, Bitmap::granule_bytes)?;
+        let geometry = self.volume.geometry(group);
+        let width = if geometry.parity_count() > 0 { geometry.data_slots() as u64 } else { 1 };
+        Some(granule * width)
+    }
+
     /// Returns how far a group's redundancy is right, as md counts; `None` for everywhere.
     pub(crate) fn resynced_bytes(&self, group: usize) -> Option<u64> {
         let volume = &self.volume;
-        let position = || position_of(volume.geometry(group), volume.synced(group));
-        (!volume.is_trusted(group)).then(position)
+        // By position or by the bitmap: below the first region that is due, nothing is.
+        let below = || volume.next_unsynced(group, 0).map_or(0, |(first, _)| first);
+        (!volume.is_trusted(group)).then(|| position_of(volume.geometry(group), below()))
     }
 
     /// Returns what all queues have completed.
@@ -242,6 +266,12 @@ impl Shared {
                 members[self.volume.member_index(group, slot)].flush()?;
             }
             let Some(metadata) = &self.metadata else { continue };
+            metadata.store_bad_blocks(group, &self.volume, &members)?;
+            // Nothing is under way: what is in sync needs no bit. Twice, as a period is the least.
+            let aged = (0..2).all(|_| self.volume.age_intent(group));
+            if aged && !self.volume.is_dirty(group) {
+                self.update_now();
+            }
             let resynced_bytes = self.resynced_bytes(group);
             // Clean already, but a resync has got on.
             let progress = MetadataUpdate {

@@ -30,12 +30,27 @@ pub(crate) struct Outer {
     pub(crate) superblock: Option<raid_core::md::Superblock>,
 }
 
+impl Group {
+    /// Makes the bitmaps of all members in sync say the same.
+    fn settle_bitmap(&mut self) -> Result<(), Error> {
+        let Some(metadata) = &mut self.metadata else { return Ok(()) };
+        let Some(bitmap) = &mut metadata.bitmap else { return Ok(()) };
+        let in_slots = self.members.iter().zip(&metadata.slots);
+        let members: Vec<_> =
+            in_slots.filter_map(|(m, superblock)| m.as_ref().zip(superblock.as_ref())).collect();
+        bitmap.settle(&members)
+    }
+}
+
 /// Starts an array.
 pub(crate) fn start(
-    groups: Vec<Group>,
+    mut groups: Vec<Group>,
     outer: Option<Outer>,
     options: &OpenOptions,
 ) -> Result<Array, Error> {
+    if !options.read_only {
+        groups.iter_mut().try_for_each(Group::settle_bitmap)?;
+    }
     let used = groups.iter().flat_map(|group| group.members.iter().flatten());
     let block_bytes = used.clone().map(|member| member.device().block_bytes()).max();
     let block_bytes = block_bytes.unwrap_or(512).max(512);
@@ -84,7 +99,8 @@ pub(crate) fn start(
         };
         let bytes = group_bytes_of(volume.geometry(group), position);
         let unit = volume.resync_unit(group);
-        if !volume.is_trusted(group) {
+        // With a bitmap the position is in its bits.
+        if !volume.is_trusted(group) && volume.intent_counts(group).is_none() {
             volume.note_synced(group, bytes / unit * unit, volume.suspicion(group));
         }
     }

@@ -4,11 +4,13 @@ use raid_core::counters::Counters;
 use raid_core::geometry::Geometry;
 use raid_core::layout::Layout;
 use raid_core::md::Superblock;
+use raid_core::md::superblock::Role;
+use raid_core::volume::Volume;
 use serde::{Deserialize, Serialize};
 
 use crate::file::MemberFile;
 use crate::member::Member;
-use crate::metadata::Metadata;
+use crate::metadata::{GroupMetadata, Metadata};
 use crate::shared::Shared;
 use crate::start::is_absent;
 
@@ -31,7 +33,7 @@ pub struct Status {
     pub read_only: bool,
     /// md's array state: "clean", "active", "readonly" or "failed".
     pub state: String,
-    /// No write was outstanding when the array was stopped the last time.
+    /// No write was outstanding when the array was stopped the last time; a resync may have been.
     pub was_clean: bool,
     /// What member I/O goes through: "io_uring" or "blocking".
     pub backend: String,
@@ -60,8 +62,11 @@ pub struct GroupStatus {
     pub slot_count: u32,
     /// Slots that are not in sync.
     pub degraded: u32,
-    /// Slots that may be lost before data is.
+    /// Slots that may be lost before data is, whichever they are.
     pub degraded_max: u32,
+    /// So many slots are lost that data is.
+    #[serde(default)]
+    pub failed: bool,
     /// Parity and copies are known to match the data.
     pub in_sync: bool,
     /// What goes on in the background: "idle", "resync", "recover", "check" or "repair".
@@ -70,8 +75,24 @@ pub struct GroupStatus {
     pub sync_done_bytes: u64,
     /// Bytes of each member that the action goes over.
     pub sync_total_bytes: u64,
+    /// Its write-intent bitmap, if it keeps one.
+    #[serde(default)]
+    pub bitmap: Option<BitmapStatus>,
     /// Its members, by slot, then the ones without.
     pub members: Vec<MemberStatus>,
+}
+
+/// The write-intent bitmap of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BitmapStatus {
+    /// Bytes that one bit stands for.
+    pub chunk_bytes: u64,
+    /// Bits in all.
+    pub regions: u64,
+    /// Bits that are set: regions that may be out of sync after a crash.
+    pub dirty: u64,
+    /// Regions that are out of sync now, and wait for a resync.
+    pub unsynced: u64,
 }
 
 /// One member, or a slot without one.
@@ -83,8 +104,12 @@ pub struct MemberStatus {
     pub number: Option<u32>,
     /// The slot it fills.
     pub slot: Option<u32>,
-    /// "in_sync", "faulty", "spare" or "missing".
+    /// "in_sync", "faulty", "spare", "journal", "missing", or "stale" for a member that was given
+    /// and is left out. A spare with a slot is being recovered into it.
     pub state: String,
+    /// Why it is left out.
+    #[serde(default)]
+    pub reason: String,
     /// Major and minor number of a block device.
     pub device: Option<(u32, u32)>,
     /// Read errors that were answered by regeneration.
@@ -122,6 +147,12 @@ pub struct Statistics {
     pub member_writes: u64,
     /// Member operations that were saved by joining neighbours.
     pub merged: u64,
+    /// Writes of write-intent bitmap blocks to members.
+    #[serde(default)]
+    pub bitmap_writes: u64,
+    /// Array bytes that resyncs have gone over.
+    #[serde(default)]
+    pub resynced_bytes: u64,
 }
 
 /// Everything `mdadm --detail` shows of an array.
@@ -203,6 +234,8 @@ fn statistics(shared: &Shared, counters: &Counters) -> Statistics {
         member_reads: counters.member_reads,
         member_writes: counters.member_writes,
         merged: counters.merged,
+        bitmap_writes: shared.metadata.as_ref().map_or(0, Metadata::bitmap_writes),
+        resynced_bytes: shared.resynced_total(),
     }
 }
 
@@ -236,16 +269,11 @@ fn group_status(
             read_errors: own.errors,
             reads: own.reads,
             writes: own.writes,
+            reason: String::new(),
         });
     }
-    for (member, superblock) in metadata.iter().flat_map(|metadata| &metadata.others) {
-        listed.push(MemberStatus {
-            path: member.name().display().to_string(),
-            number: Some(superblock.dev_number),
-            state: "spare".into(),
-            device: member.as_file().and_then(MemberFile::device_numbers),
-            ..MemberStatus::default()
-        });
+    if let Some(metadata) = &metadata {
+        list_others(&mut listed, metadata);
     }
     let layout = geometry.layout();
     let degraded = geometry.slot_count() - in_sync.len();
@@ -259,12 +287,58 @@ fn group_status(
         slot_count: geometry.slot_count() as u32,
         degraded: degraded as u32,
         degraded_max: geometry.max_degraded() as u32,
+        failed: !geometry.tolerates(&geometry.slots().difference(in_sync)),
         in_sync: volume.is_trusted(group),
         sync_action: if is_resyncing { "resync" } else { "idle" }.into(),
-        sync_done_bytes: component_position(geometry, volume.synced(group)),
+        sync_done_bytes: component_position(geometry, synced_below(volume, group)),
         sync_total_bytes: geometry.component_bytes(),
+        bitmap: bitmap_status(shared, group),
         members: listed,
     }
+}
+
+/// Lists the members that are in no slot, or are being recovered into one.
+fn list_others(listed: &mut Vec<MemberStatus>, metadata: &GroupMetadata) {
+    let status = |member: &Member, number| MemberStatus {
+        path: member.name().display().to_string(),
+        number,
+        device: member.as_file().and_then(MemberFile::device_numbers),
+        ..MemberStatus::default()
+    };
+    for (member, superblock) in &metadata.others {
+        let mut one = status(member, Some(superblock.dev_number));
+        one.state = if superblock.role() == Role::Journal { "journal" } else { "spare" }.into();
+        let slot = match superblock.role() {
+            Role::Active(slot) => listed.get_mut(usize::from(slot)),
+            _ => None,
+        };
+        match slot.filter(|place| place.state == "missing") {
+            Some(place) => *place = MemberStatus { slot: place.slot, ..one },
+            None => listed.push(one),
+        }
+    }
+    for left_out in &metadata.left_out {
+        let mut one = status(&left_out.member, left_out.number);
+        one.state = if left_out.is_faulty { "faulty" } else { "stale" }.into();
+        one.reason.clone_from(&left_out.reason);
+        listed.push(one);
+    }
+}
+
+/// Returns the group bytes below which no resync is due.
+fn synced_below(volume: &Volume, group: usize) -> u64 {
+    volume.next_unsynced(group, 0).map_or(u64::MAX, |(first, _)| first)
+}
+
+fn bitmap_status(shared: &Shared, group: usize) -> Option<BitmapStatus> {
+    let (dirty, unsynced) = shared.volume.intent_counts(group)?;
+    let metadata = shared.metadata.as_ref()?;
+    metadata.with_bitmap(group, |bitmap| BitmapStatus {
+        chunk_bytes: bitmap.head().chunk_bytes.into(),
+        regions: bitmap.head().bit_count(),
+        dirty,
+        unsynced,
+    })
 }
 
 /// Returns how much of each member lies below a group byte.
