@@ -2,8 +2,8 @@
 //!
 //! A read that touches one fails without the device being asked: what is there is not what was
 //! written. The engine answers it as any failed read, from the other members. A write goes to the
-//! device, and heals what it covers: in memory as soon as it has ended, in the log when the array is
-//! stopped, after a flush. Until then the log says too much, never too little.
+//! device, and heals what it covers: in memory as soon as it has ended, in the log when the array
+//! is stopped, after a flush. Until then the log says too much, never too little.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -65,9 +65,14 @@ pub(crate) struct Create {
     /// The version of the superblock
     #[arg(long, short = 'e', value_name = "VERSION", default_value = "1.2")]
     pub(crate) metadata: Metadata,
-    /// The write-intent bitmap
-    #[arg(long, short, value_name = "KIND", default_value = "none")]
-    pub(crate) bitmap: Bitmap,
+    /// The write-intent bitmap, which makes a resync after a crash short; when not given: internal
+    /// if the level has redundancy and more than 100 GiB of each member are used, as with mdadm
+    #[arg(long, short, value_name = "KIND")]
+    pub(crate) bitmap: Option<Bitmap>,
+    /// How much of a member one bit of the bitmap stands for; a power of two, 4K at least
+    /// [default: 64M, or more where the bits would not have room]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_chunk)]
+    pub(crate) bitmap_chunk: Option<u32>,
     /// The array's name, 32 bytes at most
     #[arg(long, short = 'N', value_name = "NAME", default_value = "")]
     pub(crate) name: String,
@@ -117,6 +122,15 @@ pub(crate) enum Level {
 /// Superblock versions that can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Metadata {
+    /// Near the end; for at most 27 members of 4 TiB.
+    #[value(name = "0.90", alias = "0")]
+    V0_90,
+    /// At the end.
+    #[value(name = "1.0")]
+    V1_0,
+    /// At the start.
+    #[value(name = "1.1")]
+    V1_1,
     /// 4 KiB from the start.
     #[value(name = "1.2", alias = "1")]
     V1_2,
@@ -127,6 +141,8 @@ pub(crate) enum Metadata {
 pub(crate) enum Bitmap {
     /// No bitmap.
     None,
+    /// On every member, near its superblock.
+    Internal,
 }
 
 /// Options of `serve`.

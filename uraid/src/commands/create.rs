@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use raid_io::{Array, CreateOptions, Level};
+use raid_io::{Array, BitmapChoice, CreateOptions, Level, MetadataVersion};
 
 use super::print;
 use crate::cli::{self, Create};
@@ -47,6 +47,18 @@ fn create_options(options: &Create) -> Result<CreateOptions, Failure> {
     create.size_bytes = options.size;
     create.member_bytes = options.member_size;
     create.spares.clone_from(&options.spare);
+    create.metadata = match options.metadata {
+        cli::Metadata::V0_90 => MetadataVersion::V0_90,
+        cli::Metadata::V1_0 => MetadataVersion::V1_0,
+        cli::Metadata::V1_1 => MetadataVersion::V1_1,
+        cli::Metadata::V1_2 => MetadataVersion::V1_2,
+    };
+    create.bitmap = match options.bitmap {
+        None => BitmapChoice::Automatic,
+        Some(cli::Bitmap::None) => BitmapChoice::None,
+        Some(cli::Bitmap::Internal) => BitmapChoice::Internal,
+    };
+    create.bitmap_chunk_bytes = options.bitmap_chunk;
     create.name.clone_from(&options.name);
     create.assume_clean = options.assume_clean;
     create.force = options.force;

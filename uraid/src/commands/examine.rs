@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::process::ExitCode;
 
-use raid_core::md::superblock::{AREA_BYTES, Context, Minor, decode};
-use raid_core::md::{Superblock, SuperblockError};
+use raid_core::md::Superblock;
+use raid_core::md::superblock::{AREA_BYTES, Minor, find};
 
 use super::print;
 use crate::cli::Examine;
@@ -54,19 +54,16 @@ fn superblock_of(path: &Path) -> Result<(Superblock, u64), Failure> {
         return Err(failed("neither a file nor a block device"));
     }
     let size = (&file).seek(SeekFrom::End(0)).map_err(|error| failed(&error.to_string()))?;
-    let mut problem = None;
+    let mut areas = Vec::new();
     for minor in Minor::ALL {
         let Some(offset) = minor.super_offset_bytes(size) else { continue };
         let mut area = vec![0; AREA_BYTES];
         file.read_exact_at(&mut area, offset).map_err(|error| failed(&error.to_string()))?;
-        match decode(&area, Context { minor, member_bytes: size }) {
-            Ok(superblock) => return Ok((superblock, size)),
-            // No superblock here says nothing; a broken one is what to tell about.
-            Err(SuperblockError::Magic { .. }) => {}
-            Err(error) => {
-                problem.get_or_insert_with(|| format!("superblock {minor}: {error}"));
-            }
-        }
+        areas.push((minor, area));
     }
-    Err(failed(&problem.unwrap_or_else(|| "no md superblock".to_owned())))
+    let areas: Vec<_> = areas.iter().map(|(minor, area)| (*minor, area.as_slice())).collect();
+    match find(&areas, size, None) {
+        Ok(superblock) => Ok((superblock, size)),
+        Err(error) => Err(failed(&error.to_string())),
+    }
 }

@@ -29,8 +29,7 @@ pub(crate) fn render(detail: &Detail) -> String {
 
 /// The exit code of `mdadm --detail --test`: 0 fine, 1 degraded, 2 unusable.
 pub(crate) fn exit_code(status: &Status) -> u8 {
-    let lost = |group: &GroupStatus| group.degraded > group.degraded_max;
-    if status.state == "failed" || status.groups.iter().any(lost) {
+    if status.state == "failed" || status.groups.iter().any(|group| group.failed) {
         2
     } else if status.degraded > 0 {
         1
@@ -56,6 +55,15 @@ fn blocks(bytes: u64) -> String {
     format!("{}{}", bytes >> 10, size::human(bytes))
 }
 
+/// A layout as mdadm calls it: it keeps quiet about far sets, and about how a RAID 0 stripes
+/// unequal members if its superblocks do.
+pub(crate) fn layout(name: &str) -> &str {
+    match name {
+        "dangerous" => "-unknown-",
+        name => name.split(", far-sets").next().unwrap_or(name),
+    }
+}
+
 /// A time as `ctime` prints it, of this machine's zone.
 pub(crate) fn time(seconds: u64) -> String {
     let stamp = i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
@@ -75,16 +83,20 @@ fn head(text: &mut String, detail: &Detail) {
         line(text, "Used Dev Size", &blocks(detail.component_bytes));
     }
     line(text, "Raid Devices", &slots.to_string());
-    line(text, "Total Devices", &count(status, &["in_sync", "spare", "faulty"]));
+    line(text, "Total Devices", &count(status, &["in_sync", "spare", "faulty", "journal"]));
     line(text, "Persistence", "Superblock is persistent");
     text.push('\n');
+    if status.groups.iter().any(|group| group.bitmap.is_some()) {
+        line(text, "Intent Bitmap", "Internal");
+        text.push('\n');
+    }
     line(text, "Update Time", &time(detail.update_time));
 }
 
 fn state(text: &mut String, status: &Status) {
     line(text, "State", &state_words(status));
     line(text, "Active Devices", &count(status, &["in_sync"]));
-    line(text, "Working Devices", &count(status, &["in_sync", "spare"]));
+    line(text, "Working Devices", &count(status, &["in_sync", "spare", "journal"]));
     line(text, "Failed Devices", &count(status, &["faulty"]));
     line(text, "Spare Devices", &count(status, &["spare"]));
     text.push('\n');
@@ -113,6 +125,8 @@ pub(crate) fn state_words(status: &Status) -> String {
             "check" => "checking",
             "repair" => "repairing",
             "reshape" => "reshaping",
+            _ if group.members.iter().any(is_rebuilding) => "recovering (PENDING)",
+            _ if !group.in_sync => "resyncing (PENDING)",
             _ => continue,
         };
         if !words.contains(&word) {
@@ -122,10 +136,15 @@ pub(crate) fn state_words(status: &Status) -> String {
     words.join(", ")
 }
 
+/// A spare with a slot is being recovered into it.
+fn is_rebuilding(member: &MemberStatus) -> bool {
+    member.state == "spare" && member.slot.is_some()
+}
+
 fn shape(text: &mut String, detail: &Detail) {
     let status = &detail.status;
     if !status.layout.is_empty() {
-        line(text, "Layout", &status.layout);
+        line(text, "Layout", layout(&status.layout));
     }
     if status.chunk_bytes != 0 {
         line(text, "Chunk Size", &size::short(status.chunk_bytes));
@@ -176,6 +195,7 @@ fn member_row(member: &MemberStatus) -> String {
             return format!("{:>8} {:>7} {:>8} {slot:>8}      removed\n", "-", 0, 0);
         }
         ("in_sync", _) => "active sync",
+        ("stale", _) => "left out",
         ("spare", Some(_)) => "spare rebuilding",
         (other, _) => other,
     };
@@ -205,6 +225,8 @@ mod tests {
             slot_count: states.len() as u32,
             degraded,
             degraded_max: 1,
+            failed: degraded > 1,
+            in_sync: true,
             members: states.iter().enumerate().map(each).collect(),
             ..GroupStatus::default()
         };

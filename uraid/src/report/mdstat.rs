@@ -13,7 +13,7 @@
 use std::fmt::Write;
 
 use raid_core::layout::{Layout, Level};
-use raid_io::{GroupStatus, MemberStatus, Status};
+use raid_io::{BitmapStatus, GroupStatus, MemberStatus, Status};
 
 use super::progress::{Earlier, Progress};
 
@@ -64,6 +64,10 @@ fn array(text: &mut String, number: usize, group: &GroupStatus, seen: Seen<'_>) 
     text.push_str("      ");
     if let Some(progress) = progress {
         text.push_str(&progress_line(&progress));
+        text.push_str("\n      ");
+    }
+    if let Some(bitmap) = &group.bitmap {
+        text.push_str(&bitmap_line(bitmap));
     }
     text.push('\n');
 }
@@ -72,11 +76,22 @@ fn activity(status: &Status) -> &'static str {
     if status.read_only { "active (read-only)" } else { "active" }
 }
 
+/// `bitmap: 1/1 pages [4KB], 64KB chunk`: the pages of its counters that md would hold in memory.
+fn bitmap_line(bitmap: &BitmapStatus) -> String {
+    // 16 bits for each region, 4 KiB for a page.
+    let pages = bitmap.regions.div_ceil(2048);
+    let used = pages.min(bitmap.dirty);
+    let chunk = bitmap.chunk_bytes;
+    let (chunk, unit) = if chunk < 1024 { (chunk, "B") } else { (chunk >> 10, "KB") };
+    format!("bitmap: {used}/{pages} pages [{}KB], {chunk}{unit} chunk", used * 4)
+}
+
 /// ` name[number](state)`; a slot without a member has no word.
 fn member_word(member: &MemberStatus) -> String {
     let Some(number) = member.number.or(member.slot) else { return String::new() };
     let flag = match member.state.as_str() {
-        "missing" => return String::new(),
+        "missing" | "stale" => return String::new(),
+        "journal" => "(J)",
         "faulty" => "(F)",
         "spare" if member.slot.is_none() => "(S)",
         _ => "",

@@ -45,7 +45,7 @@ fn shape(status: &Status) -> String {
 
 /// What is wrong in plain words, and what to do about it.
 fn advice(status: &Status) -> Option<(String, &'static str)> {
-    if status.groups.iter().any(|group| group.degraded > group.degraded_max) {
+    if status.groups.iter().any(|group| group.failed) {
         let trouble = "more members are lost than the level can bear".to_owned();
         return Some((trouble, "stop it, bring lost members back, and serve it again"));
     }
@@ -107,6 +107,7 @@ mod tests {
             slot_count: 2,
             degraded: 1,
             degraded_max: 1,
+            in_sync: true,
             members: vec![member(0, "in_sync"), member(1, "missing")],
             ..GroupStatus::default()
         };
@@ -119,9 +120,9 @@ mod tests {
         };
         let text = render(&status, None);
         assert!(text.contains("state:   clean, degraded\nstatus:  1 of the slots"), "{text}");
-        status.groups[0].degraded = 2;
+        (status.groups[0].degraded, status.groups[0].failed) = (2, true);
         assert!(render(&status, None).contains("more members are lost"));
-        status.groups[0].degraded = 0;
+        (status.groups[0].degraded, status.groups[0].failed) = (0, false);
         status.degraded = 0;
         assert!(!render(&status, None).contains("action:"));
     }
