@@ -138,6 +138,9 @@ pub(crate) fn start_loaded(loaded: &[Loaded], options: &OpenOptions) -> Result<A
     if arrays.len() <= 1 {
         let all: Vec<usize> = (0..loaded.len()).collect();
         let group = decide_group(loaded, &candidates, &all, options)?;
+        if !options.read_only && !options.force {
+            refuse_lone_group(&group, options)?;
+        }
         return start(vec![group], None, options);
     }
     let mut groups = Vec::new();
@@ -359,6 +362,21 @@ fn start_nested(groups: Vec<Group>, options: &OpenOptions) -> Result<Array, Erro
         Some(Outer { config: OuterConfig { geometry, data_offsets }, superblock }),
         options,
     )
+}
+
+/// Refuses to write to one group of a RAID 50 or 60 alone: the striped set over the groups would be
+/// damaged without a trace in its own metadata.
+fn refuse_lone_group(group: &Group, options: &OpenOptions) -> Result<(), Error> {
+    let (_, _, found) = outer_superblock(group, options)?;
+    let Ok(outer) = found else { return Ok(()) };
+    if outer.level != Level::Raid0.to_md() || outer.slot_count < 2 {
+        return Ok(());
+    }
+    Err(Error::Assemble(format!(
+        "these members are one of the {} groups of the nested array {}; name the members of all \
+         groups (--force starts the one group alone)",
+        outer.slot_count, outer.array_uuid
+    )))
 }
 
 /// Reads the outer superblock through one group: its name, its size, what was found.

@@ -315,6 +315,23 @@ fn open_refuses_in_one_line() {
 }
 
 /// Reading needs no lock and writes nothing, even beside the one who uses the array.
+/// A write to one group of a RAID 50 alone would damage the striped set over the groups.
+#[test]
+fn a_lone_group_of_a_nested_array_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let members = paths(folder.path(), 6);
+    Array::create(&create_options(Level::Raid5, None, 2), &members).unwrap().stop().unwrap();
+    let mut options = OpenOptions::default();
+    let refusal = message(Array::open(&members[..3], &options));
+    assert!(refusal.contains("one of the 2 groups of the nested array"), "{refusal}");
+    options.read_only = true;
+    Array::open(&members[3..], &options).unwrap().stop().unwrap();
+    options.read_only = false;
+    options.force = true;
+    Array::open(&members[3..], &options).unwrap().stop().unwrap();
+    Array::open(&members, &OpenOptions::default()).unwrap().stop().unwrap();
+}
+
 #[test]
 fn a_read_only_array_is_read_only() {
     let folder = tempfile::tempdir_in(".").unwrap();
