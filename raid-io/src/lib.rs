@@ -23,6 +23,7 @@ mod create;
 mod error;
 mod file;
 mod limits;
+mod logs;
 mod member;
 mod memory;
 mod metadata;

@@ -17,6 +17,7 @@ use raid_core::volume::{MetadataUpdate, Volume};
 
 use crate::Error;
 use crate::bitmap::Bitmap;
+use crate::logs::Paused;
 use crate::member::Member;
 use crate::shared::{Desk, Shared};
 
@@ -46,6 +47,8 @@ pub(crate) struct GroupMetadata {
     pub(crate) newest: Superblock,
     /// Members that were given and take no part.
     pub(crate) left_out: Vec<LeftOut>,
+    /// A log that rests while the array is open.
+    pub(crate) paused: Option<Paused>,
     /// The bitmap, until the array has started.
     pub(crate) bitmap: Option<Bitmap>,
 }
@@ -100,6 +103,12 @@ impl Metadata {
         self.groups[group].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Puts a log that rested back into the superblocks in memory. Returns whether they must be
+    /// written for that.
+    pub(crate) fn resume_log(&self, group: usize) -> bool {
+        self.lock(group).resume_log()
+    }
+
     /// Writes the bad-block logs that say too much. What was written to the members is durable.
     ///
     /// # Errors
@@ -139,6 +148,7 @@ impl Metadata {
             let change =
                 if update.dirty { Change::MarkDirty } else { Change::MarkClean { resynced_bytes } };
             state.apply(update.in_sync, change)?;
+            state.note_recorded();
         }
         let mut ranges = Vec::new();
         if let Some(bitmap) = bitmap.as_mut() {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use raid_core::layout::{Layout, Level};
 use raid_core::md::assemble::{
-    Abilities, Access as Wanted, AssembleOptions, Assembly, Candidate, RejectReason, SlotState,
-    assemble, split_by_array,
+    Abilities, Access as Wanted, AssembleOptions, Assembly, Candidate, Consistency, RejectReason,
+    SlotState, assemble, split_by_array,
 };
 use raid_core::md::superblock::{AREA_BYTES, Minor, find};
 use raid_core::md::{Superblock, SuperblockError};
@@ -20,6 +20,7 @@ use raid_core::volume::{GroupConfig, OuterConfig};
 use crate::bad_blocks::BadRanges;
 use crate::bitmap::{self, Bitmap};
 use crate::file::{Access, MemberFile};
+use crate::logs::{settle_journal, settle_ppl};
 use crate::member::Member;
 use crate::metadata::{GroupMetadata, LeftOut};
 use crate::start::{Group, Outer, start};
@@ -27,7 +28,7 @@ use crate::volatile::geometry;
 use crate::{Array, Error, OpenOptions};
 
 /// What of an array's logs is read, honoured and kept here.
-const ABILITIES: Abilities = Abilities { bitmap: true, bad_blocks: true, ..Abilities::NONE };
+const ABILITIES: Abilities = Abilities::ALL;
 
 /// A member that is open, and what its superblock says.
 pub(crate) struct Loaded {
@@ -229,7 +230,7 @@ fn group_of(
             group.members[slot] = Some(member.with_bad_ranges(bad));
         }
     }
-    for &index in &assembly.spares {
+    for &index in assembly.spares.iter().chain(&assembly.journal) {
         others.push((members[index].member.clone(), superblock(index)?));
     }
     // A missing slot's offset is never used, but must be one that its neighbours could have.
@@ -255,8 +256,23 @@ fn group_of(
         }
     });
     let left_out = left_out.collect();
-    let mut metadata =
-        GroupMetadata { slots, others, resynced_bytes, was_clean, newest, left_out, bitmap: None };
+    let mut metadata = GroupMetadata {
+        slots,
+        others,
+        resynced_bytes,
+        was_clean,
+        newest,
+        left_out,
+        paused: None,
+        bitmap: None,
+    };
+    match assembly.consistency {
+        Consistency::Journal => settle_journal(&mut group, &mut metadata, options.read_only)?,
+        Consistency::Ppl if !options.read_only => {
+            settle_ppl(&mut group, &mut metadata, options.force)?;
+        }
+        Consistency::Ppl | Consistency::Bitmap | Consistency::Resync => {}
+    }
     if assembly.bitmap.is_some() && level.is_redundant() {
         load_bitmap(&mut group, &mut metadata, assembly.events, options)?;
     }

@@ -282,10 +282,12 @@ impl Shared {
                 dirty: false,
                 in_sync: self.volume.in_sync(group),
             };
+            let may_be_clean = !self.volume.is_suspect(group) && !self.volume.is_stopped(group);
             let got_on = !self.volume.is_dirty(group)
-                && !self.volume.is_suspect(group)
                 && metadata.group(group).resynced_bytes != resynced_bytes;
-            let update = self.volume.clean_update(group).or(got_on.then_some(progress));
+            let resumed = may_be_clean && resynced_bytes.is_none() && metadata.resume_log(group);
+            let progress = (may_be_clean && (got_on || resumed)).then_some(progress);
+            let update = self.volume.clean_update(group).or(progress);
             let Some(update) = update else { continue };
             let failed = metadata.write(&update, resynced_bytes, &self.volume, &members)?;
             if !failed.is_empty() {

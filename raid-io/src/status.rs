@@ -4,7 +4,7 @@ use raid_core::counters::Counters;
 use raid_core::geometry::Geometry;
 use raid_core::layout::Layout;
 use raid_core::md::Superblock;
-use raid_core::md::superblock::Role;
+use raid_core::md::superblock::{Features, Role};
 use raid_core::volume::Volume;
 use serde::{Deserialize, Serialize};
 
@@ -170,7 +170,7 @@ pub struct Detail {
     pub component_bytes: u64,
     /// The event count.
     pub events: u64,
-    /// "resync", "bitmap", "ppl" or "none".
+    /// "resync", "bitmap", "journal", "ppl" or "none".
     pub consistency_policy: String,
 }
 
@@ -360,6 +360,7 @@ pub(crate) fn detail(shared: &Shared) -> Detail {
     let newest = metadata.group(0).newest;
     let policy = match (geometry.level().is_redundant(), newest.ppl(), newest.bitmap()) {
         (false, ..) => "none",
+        _ if newest.features.has(Features::JOURNAL) => "journal",
         (true, Some(_), _) => "ppl",
         (true, None, Some(_)) => "bitmap",
         (true, None, None) => "resync",

@@ -19,6 +19,7 @@ use common::shape::Shape;
 use common::{peer, scratch, succeed, succeed_text, uraid};
 use rustix::process::Signal;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 /// Bytes of a region.
 const REGION: u64 = 256 << 10;
@@ -132,6 +133,63 @@ fn raid6_resyncs_dirty_regions_alone() {
 #[test]
 fn raid10_resyncs_dirty_regions_alone() {
     killed(Shape { level: "10", layout: Some("f2"), members: 3 });
+}
+
+/// While a member is missing nothing is taken back: the bits say what it misses.
+#[test]
+fn a_degraded_array_keeps_its_bits() {
+    if !peer::present(&["mdadm"]) {
+        return;
+    }
+    let folder = scratch();
+    let shape = Shape { level: "5", layout: None, members: 4 };
+    let members = create(folder.path(), &shape, &["--bitmap-chunk", "256K"]);
+    let events = examined(&members[3], "Events");
+    let server = Server::start(folder.path(), &members[..3]);
+    let mut client = Client::connect(&server.uri).unwrap();
+    client.write(1 << 20, &bytes(1, 10_000)).unwrap();
+    thread::sleep(Duration::from_secs(11));
+    assert!(bitmap(&server.status(), "dirty") > 0);
+    drop(client);
+    server.stop();
+    for member in &members[..3] {
+        assert!(!examined(member, "Bitmap").contains(" 0 dirty"), "{}", member.display());
+        assert_eq!(examined(member, "Events Cleared"), events);
+    }
+    // Reopened with the missing member still out, they are there, and nothing is out of sync.
+    let server = Server::start(folder.path(), &members[..3]);
+    let status = server.status();
+    assert!(bitmap(&status, "dirty") > 0 && bitmap(&status, "unsynced") == 0, "{status:#}");
+    server.stop();
+}
+
+/// Arrays that the kernel wrote to when its machine was killed: the kernel's bits are enough.
+#[test]
+fn the_kernels_dirty_regions_are_resynced() {
+    for name in ["dirty-raid5-n3-bitmap-v1.2", "dirty-raid10-n4-bitmap-v1.2"] {
+        let folder = scratch();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../raid-core/tests/golden");
+        let golden = golden.join(name);
+        let manifest = std::fs::read(golden.join("manifest.json")).unwrap();
+        let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+        let mut members = Vec::new();
+        for member in manifest["members"].as_array().unwrap() {
+            let file = member["file"].as_str().unwrap();
+            let image = zstd::decode_all(File::open(golden.join(file)).unwrap()).unwrap();
+            members.push(folder.path().join(file));
+            std::fs::write(members.last().unwrap(), image).unwrap();
+        }
+        let server = Server::start(folder.path(), &members);
+        let status = wait(&server, "resync", |status| status["groups"][0]["in_sync"] == true);
+        server.stop();
+        let array = succeed(uraid().arg("cat").args(&members));
+        let sum = Sha256::digest(&array);
+        let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(sum, *manifest["after_recovery"]["logical_sha256"].as_str().unwrap(), "{name}");
+        assert_eq!(RawSet::open(&members).mismatches(), [], "{name}");
+        let gone_over = status["statistics"]["resynced_bytes"].as_u64().unwrap();
+        assert!(gone_over <= array.len() as u64, "{name}: {gone_over} of {}", array.len());
+    }
 }
 
 /// Every version of the superblock, with a bitmap, before and after it was written to.

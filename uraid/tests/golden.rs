@@ -59,11 +59,7 @@ impl Golden {
 
     /// The word with which `cat` refuses the array, where it has to.
     fn refusal(&self) -> Option<&'static str> {
-        let words = [
-            ("midreshape", "reshape"),
-            ("journal", "journal"),
-            ("dirty-raid5-n3-ppl", "partial parity log"),
-        ];
+        let words = [("midreshape", "reshape")];
         words.into_iter().find_map(|(name, word)| self.name.contains(name).then_some(word))
     }
 }
