@@ -42,6 +42,9 @@ pub(crate) fn create(options: &CreateOptions, paths: &[PathBuf]) -> Result<Array
     if options.metadata == MetadataVersion::V0_90 && !options.name.is_empty() {
         return Err(Error::Options("superblocks of version 0.90 have no name".into()));
     }
+    if options.level == Level::Linear {
+        return Err(Error::Options("linear arrays are read and not made".into()));
+    }
     let count = group_count(options.groups, paths.len())?;
     let layout = layout_of(options.level, options.layout.as_deref())?;
     let mut candidates = look(options, paths)?;

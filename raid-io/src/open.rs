@@ -197,6 +197,10 @@ fn group_of(
     options: &OpenOptions,
 ) -> Result<Group, Error> {
     let (level, layout) = level_of(assembly)?;
+    if level == Level::Linear && !options.read_only {
+        let reason = "linear arrays are read, to rescue what they hold; open it read-only";
+        return Err(Error::Assemble(reason.into()));
+    }
     let superblock = |index: usize| {
         let superblock = members[index].superblock.as_ref();
         superblock.cloned().map_err(|error| Error::Assemble(error.to_string()))

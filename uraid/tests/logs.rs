@@ -265,3 +265,18 @@ fn listed_bad_blocks_are_not_read_and_heal() {
     assert_eq!(RawSet::open(&members).mismatches(), []);
     assert_same(&content(&members), &right, "after the writes");
 }
+
+/// A linear array is served to read from, and not to write to.
+#[test]
+fn a_linear_array_is_only_read() {
+    let folder = scratch();
+    let (members, _) = unpack("linear-n3-uneven-v1.2", folder.path());
+    let said = tried(folder.path(), &members);
+    assert!(said.contains("open it read-only"), "{said}");
+    let server = Server::start_with(folder.path(), &members, &["--read-only"]);
+    let mut client = Client::connect(&server.uri).unwrap();
+    assert!(client.read(4096, 4096).unwrap() == content(&members)[4096..8192]);
+    assert!(client.write(4096, &[0; 4096]).is_err());
+    drop(client);
+    server.stop();
+}
