@@ -189,11 +189,17 @@ impl Intent {
         Some(IntentImage { words, changed })
     }
 
-    /// Notes that an image is on every member in sync.
-    pub(crate) fn made_durable(&self, image: &IntentImage) {
+    /// Notes that an image is on those members that are left, some having failed meanwhile: the
+    /// next image is compared with this one.
+    pub(crate) fn told(&self, image: &IntentImage) {
         for &index in &image.changed {
             self.stored[index].store(image.words[index], Ordering::SeqCst);
         }
+    }
+
+    /// Notes that an image is on every member in sync.
+    pub(crate) fn made_durable(&self, image: &IntentImage) {
+        self.told(image);
         for (index, &word) in image.words.iter().enumerate() {
             // Only bits that are still wanted: others were taken back while the image was written.
             let wanted = self.wanted[index].load(Ordering::SeqCst);

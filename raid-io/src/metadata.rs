@@ -196,22 +196,30 @@ impl Metadata {
     }
 
     /// Makes an update durable on a thread of its own, for a queue that must not block.
+    ///
+    /// The end is told to the volume, and every queue is woken: the one that took the update over
+    /// may have nothing more to do, and nobody polls it, while others wait.
     pub(crate) fn write_for(shared: &Arc<Shared>, desk: &Arc<Desk>, update: MetadataUpdate) {
         let work = {
             let (shared, desk, update) = (Arc::clone(shared), Arc::clone(desk), update.clone());
-            move || {
-                let failed = shared.update_metadata(&update);
-                // Before the queue hears of it: who waits for the end may want the members next.
-                drop(shared);
-                desk.updated.push((update, failed));
-                desk.signal();
-            }
+            move || Self::finish(shared, &desk, &update)
         };
         let thread = thread::Builder::new().name("uraid-metadata".into());
         if let Err(error) = thread.spawn(work) {
             tracing::warn!("cannot start a thread for superblocks: {error}");
-            let failed = shared.update_metadata(&update);
-            desk.updated.push((update, failed));
+            Self::finish(Arc::clone(shared), desk, &update);
+        }
+    }
+
+    fn finish(shared: Arc<Shared>, desk: &Desk, update: &MetadataUpdate) {
+        let failed = shared.update_metadata(update);
+        let (volume, desks) = (Arc::clone(&shared.volume), shared.desks());
+        // Before any queue hears of it: who waits for the end may want the members next.
+        drop(shared);
+        volume.handle_metadata(update, &failed);
+        desk.updated.fetch_add(1, Ordering::AcqRel);
+        for desk in desks {
+            desk.woken.store(true, Ordering::Release);
             desk.signal();
         }
     }

@@ -345,12 +345,9 @@ impl Queue {
         }
     }
 
-    /// Tells the engine which superblock updates have ended.
+    /// Counts the superblock updates that have ended.
     fn take_updates(&mut self) {
-        while let Some((update, failed)) = self.desk.updated.pop() {
-            self.updating -= 1;
-            self.engine.handle_metadata(&update, &failed);
-        }
+        self.updating -= self.desk.updated.swap(0, Ordering::AcqRel);
     }
 
     /// Hands a request back, as soon as no member operation names its buffer.

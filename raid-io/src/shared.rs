@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::SegQueue;
 use raid_core::QUEUE_COUNT_MAX;
-use raid_core::slots::SlotSet;
+
 use raid_core::volume::{MetadataUpdate, Volume};
 
 use crate::bitmap::Bitmap;
@@ -48,8 +47,8 @@ pub(crate) struct Desk {
     pub(crate) eventfd: OwnedFd,
     /// Another queue has left something in the engine's mailbox.
     pub(crate) woken: AtomicBool,
-    /// Superblock updates that have ended, with the slots that failed.
-    pub(crate) updated: SegQueue<(MetadataUpdate, SlotSet)>,
+    /// Superblock updates of this queue that have ended since it last looked.
+    pub(crate) updated: AtomicUsize,
     /// Requests taken and not completed. Written by the queue alone.
     pub(crate) in_flight: AtomicU32,
     /// What has been completed. Written by the queue alone.
@@ -96,7 +95,7 @@ impl Desk {
         Self {
             eventfd,
             woken: AtomicBool::new(false),
-            updated: SegQueue::new(),
+            updated: AtomicUsize::new(0),
             in_flight: AtomicU32::new(0),
             completed: RequestCounters::default(),
         }
@@ -154,6 +153,12 @@ impl Shared {
         if let Some(desk) = desk {
             desk.completed.add_to(&mut self.retired());
         }
+    }
+
+    /// Returns where all queues can be reached.
+    pub(crate) fn desks(&self) -> Vec<Arc<Desk>> {
+        let desks = self.desks.read().unwrap_or_else(PoisonError::into_inner);
+        desks.iter().flatten().cloned().collect()
     }
 
     /// Tells queue `id` to look into its mailbox.

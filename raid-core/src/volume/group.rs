@@ -35,6 +35,9 @@ pub(crate) struct Group {
     pub(super) suspicion: AtomicU64,
     pub(super) dirty_wanted: AtomicBool,
     pub(super) dirty_durable: AtomicBool,
+    /// The dirty mark was found when the array was opened. It may be on one member alone, or in its
+    /// cache, and says nothing of who is missing now: the first write has it written anew.
+    pub(super) unproven: AtomicBool,
     pub(super) needed: AtomicU64,
     pub(super) durable: AtomicU64,
     /// Held while membership changes, which is rare.
@@ -100,6 +103,7 @@ impl Group {
             suspicion: AtomicU64::new(0),
             dirty_wanted: AtomicBool::new(dirty),
             dirty_durable: AtomicBool::new(dirty),
+            unproven: AtomicBool::new(dirty && redundant),
             needed: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             changing: AtomicBool::new(false),
@@ -198,13 +202,29 @@ impl Group {
             }
             return WriteGate::Wait;
         }
+        self.prove();
         self.ack_gate()
+    }
+
+    /// Asks for the superblocks to be written if their dirty mark was only found.
+    fn prove(&self) {
+        if self.unproven.load(Ordering::Acquire) {
+            // In this order: whoever sees it proven sees the epoch that it waits for. An epoch that
+            // somebody else asked for meanwhile writes the mark as well.
+            let _asked = self.needed.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+            self.unproven.store(false, Ordering::Release);
+        }
     }
 
     /// Asks whether a finished write may be acknowledged now.
     pub(crate) fn ack_gate(&self) -> WriteGate {
         if self.stopped.load(Ordering::Acquire) {
             return WriteGate::Stopped;
+        }
+        if self.is_degraded() {
+            // A flush makes stable what was written before the array was opened: whoever missed
+            // that must be known to be missing.
+            self.prove();
         }
         let needed = self.needed.load(Ordering::Acquire);
         if self.durable.load(Ordering::Acquire) >= needed {
@@ -297,8 +317,9 @@ impl Group {
                     self.dirty_durable.store(true, Ordering::Release);
                 }
             }
-        } else if let (Some(intent), Some(_)) = (&self.intent, &update.intent) {
+        } else if let (Some(intent), Some(image)) = (&self.intent, &update.intent) {
             // Once more, to those that are left.
+            intent.told(image);
             intent.due.store(true, Ordering::SeqCst);
         }
         self.writing_metadata.store(false, Ordering::Release);
