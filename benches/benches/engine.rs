@@ -81,6 +81,7 @@ impl Engine {
             trust: Trust::InSync,
             dirty: true,
             intent: None,
+            recovering: Vec::new(),
         };
         let config =
             VolumeConfig { groups: vec![group], outer: None, block_bytes: 512, read_only: false };

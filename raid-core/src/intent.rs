@@ -19,6 +19,9 @@
 //!
 //! `unsynced` bits are regions whose redundancy is not to be believed until they have been
 //! resynced: those found set after an unclean stop. They are never taken back by age.
+//!
+//! `stale` bits are regions that a member which has come back missed: they are what was set when it
+//! came, and go as its recovery gets on.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -51,6 +54,7 @@ pub(crate) struct Intent {
     durable: Box<[AtomicU64]>,
     touched: Box<[AtomicU64]>,
     unsynced: Box<[AtomicU64]>,
+    stale: Box<[AtomicU64]>,
     /// What the members were last told.
     stored: Box<[AtomicU64]>,
     /// Words or bits are to be written.
@@ -70,6 +74,7 @@ impl Intent {
             durable: words(count),
             touched: words(count),
             unsynced: words(count),
+            stale: words(count),
             stored: words(count),
             due: AtomicBool::new(false),
         };
@@ -107,33 +112,75 @@ impl Intent {
         open
     }
 
-    /// True if a resync of these addresses is due.
-    pub(crate) fn is_unsynced(&self, start: u64, len: u64) -> bool {
-        self.bits(start, len)
-            .any(|(word, bit)| self.unsynced[word].load(Ordering::Acquire) & bit != 0)
+    fn any(&self, words: &[AtomicU64], start: u64, len: u64) -> bool {
+        self.bits(start, len).any(|(word, bit)| words[word].load(Ordering::SeqCst) & bit != 0)
     }
 
-    /// The first address at or after `from` that a resync is due for, and where its run of bits
-    /// ends.
-    pub(crate) fn next_unsynced(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+    /// The first address at or after `from` with a bit in `words`, and where its run of bits ends.
+    fn next_set(&self, words: &[AtomicU64], from: u64, end: u64) -> Option<(u64, u64)> {
         let granule = 1u64 << self.granule_shift;
-        let set = |bit: u64| {
-            self.unsynced[(bit / 64) as usize].load(Ordering::Acquire) >> (bit % 64) & 1 != 0
-        };
+        let set =
+            |bit: u64| words[(bit / 64) as usize].load(Ordering::Acquire) >> (bit % 64) & 1 != 0;
         let last = end.div_ceil(granule);
         let first = (from / granule..last).find(|&bit| set(bit))?;
         let after = (first..last).find(|&bit| !set(bit)).unwrap_or(last);
         Some(((first * granule).max(from), (after * granule).min(end)))
     }
 
+    /// Clears the bits of the regions that lie wholly between the addresses; `u64::MAX` reaches the
+    /// last one.
+    fn clear_within(&self, words: &[AtomicU64], start: u64, end: u64) {
+        let granule = 1u64 << self.granule_shift;
+        let last = (end / granule).min(words.len() as u64 * 64);
+        for bit in start.div_ceil(granule)..last {
+            words[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Ordering::AcqRel);
+        }
+    }
+
+    /// True if a resync of these addresses is due.
+    pub(crate) fn is_unsynced(&self, start: u64, len: u64) -> bool {
+        self.any(&self.unsynced, start, len)
+    }
+
+    /// The first address at or after `from` that a resync is due for, and where its run of bits
+    /// ends.
+    pub(crate) fn next_unsynced(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+        self.next_set(&self.unsynced, from, end)
+    }
+
     /// Notes that the regions at or after `start` that end at `end` or before are in sync again;
     /// `u64::MAX` reaches the last one.
     pub(crate) fn synced(&self, start: u64, end: u64) {
-        let granule = 1u64 << self.granule_shift;
-        let last = (end / granule).min(self.unsynced.len() as u64 * 64);
-        for bit in start.div_ceil(granule)..last {
-            self.unsynced[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Ordering::AcqRel);
+        self.clear_within(&self.unsynced, start, end);
+    }
+
+    /// Takes all bits that are set now for what a member missed that has just come back.
+    pub(crate) fn mark_stale(&self) {
+        for (index, stale) in self.stale.iter().enumerate() {
+            let set = self.wanted[index].load(Ordering::SeqCst)
+                | self.durable[index].load(Ordering::SeqCst);
+            stale.fetch_or(set, Ordering::SeqCst);
         }
+    }
+
+    /// True if a member that came back may have missed something there.
+    pub(crate) fn is_stale(&self, start: u64, len: u64) -> bool {
+        self.any(&self.stale, start, len)
+    }
+
+    /// As [`Intent::next_unsynced`], of what a member that came back missed.
+    pub(crate) fn next_stale(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+        self.next_set(&self.stale, from, end)
+    }
+
+    /// As [`Intent::synced`], of what a member that came back missed.
+    pub(crate) fn caught_up(&self, start: u64, end: u64) {
+        self.clear_within(&self.stale, start, end);
+    }
+
+    /// Nobody needs the stale bits any more.
+    pub(crate) fn forget_stale(&self) {
+        self.stale.iter().for_each(|word| word.store(0, Ordering::SeqCst));
     }
 
     /// Says that redundancy cannot be believed in these regions, durably marked or not.

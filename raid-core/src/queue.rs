@@ -24,6 +24,7 @@
 
 mod ops;
 mod parts;
+mod phases;
 mod scratch;
 mod split;
 
@@ -119,6 +120,8 @@ pub struct Queue {
     wakeups: u32,
     in_flight: u32,
     sources: Vec<crate::memory::Segment>,
+    /// Members that a phase's operations go to.
+    targets: Vec<usize>,
     extents: Vec<Extent>,
 }
 
@@ -144,7 +147,7 @@ impl Queue {
             splitting: false,
             error: None,
         };
-        let member_count = volume.member_count();
+        let member_count = volume.member_count_max();
         Ok(Self {
             volume,
             id,
@@ -164,6 +167,7 @@ impl Queue {
             wakeups: 0,
             in_flight: 0,
             sources: Vec::new(),
+            targets: Vec::new(),
             extents: Vec::new(),
         })
     }
@@ -201,7 +205,7 @@ impl Queue {
         let (mut cursor, mut end) = (0, 0);
         if kind != RequestKind::Flush {
             let size = match kind {
-                RequestKind::Resync { group } => {
+                RequestKind::Recover { group } | RequestKind::Resync { group } => {
                     let group = self.volume.groups.get(group as usize);
                     group.map_or(0, |group| group.geometry.array_bytes())
                 }

@@ -27,6 +27,13 @@ pub enum RequestKind {
     Flush,
     /// Fill the request's buffer.
     Read,
+    /// Fill the members that joined a group while it ran (recovering slots and replacements) with
+    /// what they lack here. For the embedder's own recovery; `offset` and `len` as for
+    /// [`RequestKind::Resync`].
+    Recover {
+        /// The group.
+        group: u32,
+    },
     /// Make redundancy agree with the data again: parity is recomputed, copies are taken from the
     /// first readable one. For the embedder's own resync, not for front ends: `offset` and
     /// `len` count within the group, must cover whole lock

@@ -8,15 +8,20 @@
 //!
 //! Everything that a request touches is atomic. Invariants:
 //! 1. `durable <= needed` for each group; a write is sent only while its group is durably dirty.
-//! 2. A slot leaves `in_sync` at most once, `needed` grows with it, and no write that finishes
-//!    after that is acknowledged before `durable` has caught up.
+//! 2. When a member leaves, `needed` grows, and no write that finishes after that is acknowledged
+//!    before `durable` has caught up.
 //! 3. The slots in sync always suffice to read every byte.
 
 mod config;
 mod group;
+mod membership;
+mod recovery;
 
-pub use config::{GroupConfig, MetadataUpdate, OuterConfig, VolumeConfig, VolumeError};
+pub use config::{
+    GroupConfig, MetadataUpdate, OuterConfig, RecoveringConfig, VolumeConfig, VolumeError,
+};
 pub(crate) use group::{Group, WriteGate};
+pub use membership::{Join, JoinError, NotBorne};
 
 use crate::counters::{Counters, MemberCounters, QueueCounters};
 use crate::geometry::Geometry;
@@ -26,7 +31,7 @@ use crate::plan::Trust;
 use crate::slots::SlotSet;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crossbeam_queue::SegQueue;
 
 /// Greatest height in bytes of a lock unit: 512 KiB, md's default chunk. Taller chunks are locked
@@ -44,6 +49,11 @@ const UNIT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Longest read or write in bytes: 32 MiB, NBD's customary maximum.
 pub const REQUEST_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
+/// Members that can join a volume while it runs, beyond those that its slots begin with: member
+/// indexes are never used twice, so that an operation on its way to a member that left can never
+/// reach the one that took its place. 64 disks a run; a restart begins anew.
+const JOIN_COUNT_MAX: usize = 64;
+
 /// The mailbox message that says: metadata became durable, look again.
 pub(crate) const MESSAGE_METADATA: u32 = u32::MAX;
 
@@ -58,7 +68,10 @@ pub struct Volume {
     mailboxes: Box<[SegQueue<u32>]>,
     queues: AtomicU32,
     counters: Box<[QueueCounters]>,
-    member_count: usize,
+    /// Members that have an index.
+    member_count: AtomicUsize,
+    /// By member index: where its data starts, in bytes.
+    data_offsets: Box<[AtomicU64]>,
     array_bytes: u64,
 }
 
@@ -78,11 +91,14 @@ impl Volume {
         }
         let mut member_count = 0;
         let mut built = Vec::with_capacity(groups.len());
+        let mut data_offsets = Vec::new();
         for (index, group) in groups.into_iter().enumerate() {
             let slots = group.geometry.slot_count();
+            data_offsets.extend_from_slice(&group.data_offsets);
             built.push(Group::new(index, group, member_count, block_bytes)?);
             member_count += slots;
         }
+        data_offsets.resize(member_count + JOIN_COUNT_MAX, 0);
         let array_bytes = match &outer {
             None => built[0].geometry.array_bytes(),
             Some(outer) => {
@@ -98,8 +114,11 @@ impl Volume {
             locks: LockTable::new(),
             mailboxes: (0..QUEUE_COUNT_MAX).map(|_| SegQueue::new()).collect(),
             queues: AtomicU32::new(0),
-            counters: (0..QUEUE_COUNT_MAX).map(|_| QueueCounters::new(member_count)).collect(),
-            member_count,
+            counters: (0..QUEUE_COUNT_MAX)
+                .map(|_| QueueCounters::new(data_offsets.len()))
+                .collect(),
+            member_count: AtomicUsize::new(member_count),
+            data_offsets: data_offsets.into_iter().map(AtomicU64::new).collect(),
             array_bytes,
         })
     }
@@ -114,9 +133,20 @@ impl Volume {
         self.block_bytes
     }
 
-    /// Members over all groups; member indexes are below it.
+    /// Members over all groups, those that left included; member indexes are below it. Grows when
+    /// members join.
     pub fn member_count(&self) -> usize {
-        self.member_count
+        self.member_count.load(Ordering::Acquire)
+    }
+
+    /// Member indexes never reach this.
+    pub fn member_count_max(&self) -> usize {
+        self.data_offsets.len()
+    }
+
+    /// Where a member's data starts, in bytes.
+    pub(crate) fn data_offset(&self, member: usize) -> u64 {
+        self.data_offsets[member].load(Ordering::Acquire)
     }
 
     /// Groups: 1, or more for nested levels.
@@ -124,9 +154,9 @@ impl Volume {
         self.groups.len()
     }
 
-    /// Index among all members of a slot of a group.
+    /// Index among all members of the one that is in a slot, or was last.
     pub fn member_index(&self, group: usize, slot: usize) -> usize {
-        self.groups[group].member_base + slot
+        self.groups[group].membership.member(slot)
     }
 
     /// Slots of a group that are in sync.
@@ -224,7 +254,6 @@ impl Volume {
             return None;
         }
         let epoch = state.needed.load(Ordering::Acquire);
-        let in_sync = state.in_sync();
         // Nothing is under way: what is not distrusted is in sync.
         let intent = state.intent.as_ref().and_then(|intent| {
             if !state.is_degraded() {
@@ -233,7 +262,7 @@ impl Volume {
             }
             intent.image()
         });
-        Some(MetadataUpdate { group, epoch, superblocks: true, intent, dirty: false, in_sync })
+        Some(state.update(group, epoch, false, intent))
     }
 
     /// Ends a period of the write-intent bitmap: regions that saw no write in a whole period are
@@ -267,48 +296,6 @@ impl Volume {
         Some((intent.dirty_count(), intent.unsynced_count()))
     }
 
-    /// The next run of a group's addresses at or after `from` that a resync is due for, by the
-    /// bitmap or by position, in whole units: `(first, end)` in group bytes.
-    pub fn next_unsynced(&self, group: usize, from: u64) -> Option<(u64, u64)> {
-        let state = &self.groups[group];
-        let (size, unit) = (state.geometry.array_bytes(), state.lock_unit());
-        let synced = state.synced.load(Ordering::Acquire);
-        if synced < size {
-            let first = from.max(synced / unit * unit);
-            return (first < size).then_some((first, size));
-        }
-        let intent = state.intent.as_ref()?;
-        let (start, _) = state.intent_span(from / unit);
-        let (span, per_unit) = if state.geometry.parity_count() > 0 {
-            (
-                state.geometry.stripe_count() * state.geometry.chunk_bytes(),
-                state.geometry.chunk_bytes(),
-            )
-        } else {
-            (size, MAPPED_UNIT_BYTES)
-        };
-        let (first, end) = intent.next_unsynced(start, span)?;
-        Some(((first / per_unit * unit).max(from), (end.div_ceil(per_unit) * unit).min(size)))
-    }
-
-    /// Notes that a resync went over the group bytes from `start` to `end`, whole units: the
-    /// bitmap's regions wholly within are believed again. `suspicion` as for
-    /// [`Volume::note_synced`].
-    pub fn note_region_synced(&self, group: usize, start: u64, end: u64, suspicion: u64) -> bool {
-        let state = &self.groups[group];
-        let Some(intent) = &state.intent else { return true };
-        if state.suspicion.load(Ordering::Acquire) != suspicion {
-            return false;
-        }
-        let (size, unit) = (state.geometry.array_bytes(), state.lock_unit());
-        let last = if end >= size { u64::MAX } else { state.intent_span(end / unit).0 };
-        intent.synced(state.intent_span(start / unit).0, last);
-        if intent.unsynced_count() == 0 && state.synced.load(Ordering::Acquire) >= size {
-            state.suspect.store(false, Ordering::Release);
-        }
-        true
-    }
-
     /// Superblocks or bitmap words that must become durable, for a thread without a queue; answer
     /// with [`Volume::handle_metadata`].
     pub fn poll_metadata(&self) -> Option<MetadataUpdate> {
@@ -339,7 +326,7 @@ impl Volume {
 
     /// The engine's counters, added up over all queues.
     pub fn counters(&self) -> Counters {
-        let members = alloc::vec![MemberCounters::default(); self.member_count];
+        let members = alloc::vec![MemberCounters::default(); self.member_count()];
         let mut sum = Counters { members: members.into(), ..Counters::default() };
         for queue in &self.counters {
             queue.add_to(&mut sum);

@@ -55,7 +55,10 @@ fn try_range(
             }
             RequestKind::Write => model[range.clone()].copy_from_slice(&fresh),
             RequestKind::WriteZeroes { .. } => model[range.clone()].fill(0),
-            RequestKind::Discard | RequestKind::Flush | RequestKind::Resync { .. } => {}
+            RequestKind::Discard
+            | RequestKind::Flush
+            | RequestKind::Recover { .. }
+            | RequestKind::Resync { .. } => {}
         }
         let (completion, found) = rig.read(0, geometry.array_bytes());
         assert!(completion.result.is_ok());

@@ -24,6 +24,7 @@ fn mirror(in_sync: &[usize], dirty: bool, words: Option<Vec<u64>>) -> Queue {
         trust: Trust::InSync,
         dirty,
         intent: words.map(|words| IntentConfig { granule_bytes: 4096, words }),
+        recovering: Vec::new(),
     };
     let config =
         VolumeConfig { groups: vec![group], outer: None, block_bytes: 512, read_only: false };

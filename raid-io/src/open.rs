@@ -214,6 +214,7 @@ fn group_of(
             trust: Trust::InSync,
             dirty: false,
             intent: None,
+            recovering: Vec::new(),
         },
         members: vec![None; slot_count],
         metadata: None,

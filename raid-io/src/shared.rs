@@ -286,6 +286,8 @@ impl Shared {
                 intent: None,
                 dirty: false,
                 in_sync: self.volume.in_sync(group),
+                recovering: self.volume.recovering(group),
+                replacing: self.volume.replacing(group),
             };
             let may_be_clean = !self.volume.is_suspect(group) && !self.volume.is_stopped(group);
             let got_on = !self.volume.is_dirty(group)

@@ -52,6 +52,7 @@ pub(crate) fn over_devices(
             trust: Trust::InSync,
             dirty: false,
             intent: None,
+            recovering: Vec::new(),
         };
         let member = |(slot, device): (usize, &Option<Arc<dyn MemberDevice>>)| {
             let name = format!("memory-{index}-{slot}");

@@ -280,6 +280,7 @@ fn start_of(
             trust: if unsynced { Trust::Unsynced } else { Trust::InSync },
             dirty: resynced_bytes == Some(0),
             intent,
+            recovering: Vec::new(),
         },
         metadata: GroupMetadata { superblocks, bitmap },
         resynced_bytes,

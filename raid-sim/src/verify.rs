@@ -200,6 +200,7 @@ impl Reader {
                 trust: Trust::InSync,
                 dirty: false,
                 intent: None,
+                recovering: Vec::new(),
             })
             .collect();
         let outer = machine.outer.as_ref().map(|geometry| OuterConfig {

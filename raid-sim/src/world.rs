@@ -195,6 +195,8 @@ impl<'m> World<'m> {
                 intent: None,
                 dirty: false,
                 in_sync: start.config.in_sync,
+                recovering: SlotSet::new(),
+                replacing: SlotSet::new(),
             };
             let job = world.metadata[group].begin_start(update);
             if let Some(job) = job {

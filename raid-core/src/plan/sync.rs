@@ -1,4 +1,5 @@
-//! Resync: redundancy is made to agree with the data, which is believed as it stands.
+//! Resync: redundancy is made to agree with the data, which is believed as it stands. Filling: what
+//! joined gets what it lacks.
 
 use super::parity_write::write_parity;
 use super::{IoKind, MappedView, Plan, PlanError, Planner, StripeView};
@@ -27,6 +28,81 @@ impl Planner {
         let new = self.generate(view, &all, len, plan);
         self.old = all;
         write_parity(view, start, new, plan);
+        plan.close_stage();
+        Ok(())
+    }
+
+    /// Plans the filling of the slots in `view.writable`, in `len` bytes of rows from row `start`
+    /// on. A slot that can be read is copied (to its replacement), any other is regenerated.
+    ///
+    /// # Errors
+    /// [`PlanError::Unavailable`] if the readable slots cannot replace what is to be filled.
+    pub fn fill_stripe(
+        &mut self,
+        view: &StripeView<'_>,
+        start: u32,
+        len: u32,
+        plan: &mut Plan,
+    ) -> Result<(), PlanError> {
+        for slot in view.writable.intersection(view.readable).iter() {
+            let copy = plan.scratch(len);
+            plan.read(slot, view.offset(start), copy);
+            plan.write(slot, IoKind::Write, view.offset(start), copy);
+        }
+        let lacking = StripeView { writable: view.writable.difference(view.readable), ..*view };
+        if !lacking.writable.is_empty() {
+            let wanted: Vec<_> = (0..view.data_count()).map(|_| None).collect();
+            self.regenerate(&lacking, &wanted, start, len, plan)?;
+            let all = core::mem::take(&mut self.old);
+            let new = self.generate(&lacking, &all, len, plan);
+            for (chunk, &segment) in all.iter().enumerate() {
+                if let (Some(segment), true) = (segment, lacking.data_writable(chunk)) {
+                    let slot = view.stripe.data_slot(chunk);
+                    plan.write(slot, IoKind::Write, view.offset(start), segment);
+                }
+            }
+            self.old = all;
+            write_parity(&lacking, start, new, plan);
+        }
+        plan.close_stage();
+        Ok(())
+    }
+
+    /// Plans the filling of the slots in `view.writable`, in `len` array bytes of a level without
+    /// parity: copies on them are taken from the same slot where it can be read (for its
+    /// replacement), else from a readable copy.
+    ///
+    /// # Errors
+    /// [`PlanError::Unavailable`] if no copy of some byte is readable.
+    pub fn fill_mapped(
+        &mut self,
+        view: &MappedView<'_>,
+        offset: u64,
+        len: u32,
+        plan: &mut Plan,
+    ) -> Result<(), PlanError> {
+        let copies = view.geometry.copy_count();
+        let mut done = 0;
+        while done < len {
+            let at = offset + u64::from(done);
+            let places = (0..copies).map(|copy| view.geometry.copy(at, copy));
+            let contiguous = places.clone().map(|place| place.contiguous_bytes).min();
+            let mut run = contiguous.unwrap_or(u64::MAX).min(u64::from(len - done)) as u32;
+            let mut targets = places.filter(|place| view.writable.contains(place.slot)).peekable();
+            if let Some(first) = targets.peek() {
+                let own = (first.slot, first.member_offset, first.contiguous_bytes);
+                let own = view.readable.contains(first.slot).then_some(own);
+                let unavailable = PlanError::Unavailable { lost: copies, spare: 0 };
+                let source = own.or_else(|| view.read_place(at)).ok_or(unavailable)?;
+                run = run.min(u32::try_from(source.2).unwrap_or(u32::MAX));
+                let segment = plan.scratch(run);
+                plan.read(source.0, source.1, segment);
+                for place in targets {
+                    plan.write(place.slot, IoKind::Write, place.member_offset, segment);
+                }
+            }
+            done += run;
+        }
         plan.close_stage();
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Parts: the piece of a request within one lock unit, from its lock to its end.
+//! Parts: the piece of a request within one lock unit, from its lock to its end; what happens in
+//! between is in [`super::phases`].
 //!
 //! Life of a part (`Stage`), each edge in one function:
 //!
@@ -7,13 +8,11 @@
 //!   Free -> Unlocked -> Free                  flushes, which need no lock
 //! ```
 
-use super::ops::{MemberError, Owner, Piece};
 use super::scratch::Range;
 use super::{NONE, Queue};
 use crate::counters::Counter;
 use crate::lock::{LockMode, LockTable};
-use crate::memory::Segment;
-use crate::plan::{Extent, IoKind, MappedView, Method, Phase, Plan, PlanError, StripeView};
+use crate::plan::{Extent, Plan};
 use crate::request::{RequestError, RequestErrorKind};
 use crate::slots::SlotSet;
 use crate::volume::WriteGate;
@@ -31,6 +30,8 @@ pub(super) enum PartKind {
     #[default]
     Flush,
     Read,
+    /// What joined is filled; the extents say which rows.
+    Recover,
     /// Redundancy of the unit is made to agree with its data; the extents say which rows.
     Resync,
     Write,
@@ -47,7 +48,7 @@ pub(super) enum Stage {
 
 /// Why a part is on the list of those that wait for metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Gate {
+pub(super) enum Gate {
     /// It finished its writes and waits to be acknowledged.
     #[default]
     Ack,
@@ -77,30 +78,32 @@ pub(super) struct Part {
     pub(super) phase: usize,
     pub(super) plan: Plan,
     pub(super) scratch: Option<Range>,
-    kind: PartKind,
-    gate: Gate,
-    group: usize,
-    unit: u64,
-    slice: u32,
-    word: usize,
-    fua: bool,
-    unmap: bool,
-    aligned: bool,
+    pub(super) kind: PartKind,
+    pub(super) gate: Gate,
+    pub(super) group: usize,
+    pub(super) unit: u64,
+    pub(super) slice: u32,
+    pub(super) word: usize,
+    pub(super) fua: bool,
+    pub(super) unmap: bool,
+    pub(super) aligned: bool,
     /// The requests served, each with the array byte of its piece.
-    requests: Vec<(u32, u64)>,
+    pub(super) requests: Vec<(u32, u64)>,
     /// Rows of data chunks; for mapped levels chunk is 0 and rows count from the unit's start.
-    extents: Vec<Extent>,
+    pub(super) extents: Vec<Extent>,
     /// Slots that could not be read here.
-    unreadable: SlotSet,
+    pub(super) unreadable: SlotSet,
     /// The last read phase failed somewhere.
-    replan: bool,
-    /// Slots whose write failed in this phase.
-    unwritten: SlotSet,
-    no_space: bool,
+    pub(super) replan: bool,
+    /// Slots whose write failed in this phase, and the members that it failed on.
+    pub(super) unwritten: Vec<(usize, usize)>,
+    /// The membership that the plan was made under.
+    pub(super) generation: u64,
+    pub(super) no_space: bool,
     /// The bitmap period that this write began in.
-    period: Option<u8>,
-    outstanding: u32,
-    next: PartId,
+    pub(super) period: Option<u8>,
+    pub(super) outstanding: u32,
+    pub(super) next: PartId,
 }
 
 impl Part {
@@ -110,7 +113,7 @@ impl Part {
 
     fn mode(&self) -> LockMode {
         match self.kind {
-            PartKind::Resync | PartKind::Write => LockMode::Exclusive,
+            PartKind::Recover | PartKind::Resync | PartKind::Write => LockMode::Exclusive,
             PartKind::Flush | PartKind::Read => LockMode::Shared,
         }
     }
@@ -156,7 +159,7 @@ impl Queue {
         part.aligned = part.extents.iter().all(|extent| extent.is_aligned(block));
         part.unreadable = unreadable;
         part.replan = false;
-        part.unwritten = SlotSet::new();
+        part.unwritten.clear();
         part.no_space = false;
         part.outstanding = 0;
         part.next = NONE;
@@ -264,11 +267,11 @@ impl Queue {
         if matches!(part.kind, PartKind::Resync | PartKind::Write) {
             part.gate = Gate::Write;
             let group = &self.volume.groups[part.group];
+            if group.redundant {
+                part.period = part.period.or_else(|| Some(group.begin_write(self.id)));
+            }
             let gate = match group.write_gate() {
-                WriteGate::Open if group.intent.is_some() => {
-                    part.period = part.period.or_else(|| Some(group.begin_write(self.id)));
-                    group.intent_gate(part.unit)
-                }
+                WriteGate::Open => group.intent_gate(part.unit),
                 gate => gate,
             };
             match gate {
@@ -280,203 +283,15 @@ impl Queue {
         self.make_plan(id);
     }
 
-    fn make_plan(&mut self, id: PartId) {
-        let part = &mut self.parts[id as usize];
-        let group = &self.volume.groups[part.group];
-        let in_sync = group.in_sync();
-        let readable = in_sync.difference(part.unreadable);
-        part.plan.clear();
-        part.phase = 0;
-        part.replan = false;
-        let (trust, block_bytes) = (group.trust_unit(part.unit), self.volume.block_bytes);
-        let planned: Result<(), PlanError> = if group.geometry.parity_count() > 0 {
-            let view = StripeView {
-                geometry: &group.geometry,
-                stripe: group.geometry.stripe(part.unit),
-                readable,
-                writable: in_sync,
-                trust,
-                block_bytes,
-            };
-            match part.kind {
-                PartKind::Write => {
-                    let Part { extents, unmap, plan, .. } = part;
-                    self.planner.write_stripe(&view, extents, *unmap, plan)
-                }
-                PartKind::Resync => {
-                    let Part { extents, plan, .. } = part;
-                    extents.iter().try_for_each(|extent| {
-                        self.planner.resync_stripe(&view, extent.row, extent.segment.len, plan)
-                    })
-                }
-                _ => self.planner.read_stripe(&view, &part.extents, &mut part.plan),
-            }
-        } else {
-            let view = MappedView {
-                geometry: &group.geometry,
-                readable,
-                writable: in_sync,
-                trust,
-                block_bytes,
-            };
-            let start = part.unit * group.lock_unit();
-            let Part { extents, kind, unmap, plan, .. } = part;
-            extents.iter().try_for_each(|extent| {
-                let offset = start + u64::from(extent.row);
-                match kind {
-                    PartKind::Write => {
-                        self.planner.write_mapped(&view, offset, extent.segment, *unmap, plan)
-                    }
-                    PartKind::Resync => {
-                        self.planner.resync_mapped(&view, offset, extent.segment.len, plan)
-                    }
-                    _ => self.planner.read_mapped(&view, offset, extent.segment, plan),
-                }
-            })
-        };
-        if planned.is_err() {
-            return self.finish_part(id, Some(RequestErrorKind::Io));
-        }
-        self.count_method(id);
-        let part = &self.parts[id as usize];
-        if part.plan.scratch_bytes == 0 {
-            self.run_phase(id);
-        } else {
-            self.scratch_waiting.push_back(id);
-            self.give_scratch();
-        }
-    }
-
-    fn count_method(&self, id: PartId) {
-        let plan = &self.parts[id as usize].plan;
-        if plan.regenerates {
-            self.count(Counter::RegeneratedReads);
-        }
-        match plan.method {
-            Some(Method::FullStripe) => self.count(Counter::FullStripeWrites),
-            Some(Method::ReadModifyWrite) => self.count(Counter::Rmw),
-            Some(Method::ReconstructWrite) => self.count(Counter::Rcw),
-            Some(Method::Regenerate) => self.count(Counter::RegeneratingWrites),
-            Some(Method::DataOnly) | None => {}
-        }
-    }
-
-    /// Gives scratch memory to those that wait, in their order.
-    pub(super) fn give_scratch(&mut self) {
-        while let Some(&id) = self.scratch_waiting.front() {
-            let part = &mut self.parts[id as usize];
-            let Some(range) = self.scratch.take(part.plan.scratch_bytes) else { return };
-            part.scratch = Some(range);
-            self.scratch_waiting.pop_front();
-            self.run_phase(id);
-        }
-    }
-
-    /// Starts the phase that a part has come to.
-    pub(super) fn run_phase(&mut self, id: PartId) {
-        let part = &mut self.parts[id as usize];
-        let Some(&phase) = part.plan.phases.get(part.phase) else {
-            return self.acknowledge(id);
-        };
-        let (span, list, fua) = match phase {
-            Phase::Compute(_) => return self.computes.push_back(id),
-            Phase::Read(span) => (span, &part.plan.reads, false),
-            Phase::Write(span) => (span, &part.plan.writes, part.fua),
-        };
-        let base = part.scratch.map_or(0, |range| range.offset);
-        let group = &self.volume.groups[part.group];
-        let counters = self.volume.queue_counters(self.id);
-        part.outstanding = span.range().len() as u32;
-        for op in &list[span.range()] {
-            let segment = crate::plan::rebase(op.segment, base);
-            let offset = group.data_offsets[op.slot] + op.offset;
-            let member = group.member_base + op.slot;
-            match op.kind {
-                IoKind::Read => counters.count_read(member, u64::from(segment.len)),
-                _ => counters.count_write(member, u64::from(segment.len)),
-            }
-            let piece = Piece { owner: Owner::Part(id), slot: op.slot, offset, segment };
-            self.operations.push(member, op.kind, fua, piece, counters);
-        }
-    }
-
-    /// Sends a flush to every member in sync.
-    fn send_flushes(&mut self, id: PartId) {
-        let part = &mut self.parts[id as usize];
-        let group = &self.volume.groups[part.group];
-        let in_sync = group.in_sync();
-        part.plan.clear();
-        part.phase = 0;
-        part.outstanding = in_sync.len() as u32;
-        for slot in in_sync.iter() {
-            let piece = Piece { owner: Owner::Part(id), slot, offset: 0, segment: Segment::EMPTY };
-            let member = group.member_base + slot;
-            self.operations.push_alone(member, IoKind::Flush, false, piece);
-        }
-    }
-
-    /// Takes the end of one of a part's operations.
-    pub(super) fn part_piece_done(
-        &mut self,
-        id: PartId,
-        slot: usize,
-        kind: IoKind,
-        result: Result<(), MemberError>,
-    ) {
-        let part = &mut self.parts[id as usize];
-        assert!(part.outstanding > 0, "part {id} has no operation under way");
-        part.outstanding -= 1;
-        if let Err(error) = result {
-            if kind == IoKind::Read {
-                part.unreadable.insert(slot);
-                part.replan = true;
-            } else {
-                part.unwritten.insert(slot);
-                part.no_space |= error == MemberError::NoSpace;
-            }
-        }
-        if part.outstanding > 0 {
-            return;
-        }
-        if part.replan {
-            self.give_back_scratch(id);
-            self.make_plan(id);
-        } else if !part.unwritten.is_empty() {
-            self.handle_unwritten(id);
-        } else {
-            part.phase += 1;
-            self.run_phase(id);
-        }
-    }
-
-    /// Some members did not take a write: they leave the array if it can bear that, and what was
-    /// written to the others then stands for it. Else the request fails and the stripe is
-    /// suspect.
-    fn handle_unwritten(&mut self, id: PartId) {
-        let part = &mut self.parts[id as usize];
-        let group = &self.volume.groups[part.group];
-        let unwritten = core::mem::take(&mut part.unwritten);
-        let borne = !part.no_space && unwritten.iter().all(|slot| group.fail(slot));
-        if borne {
-            part.phase += 1;
-            return self.run_phase(id);
-        }
-        if matches!(part.kind, PartKind::Resync | PartKind::Write) {
-            group.mark_suspect(Some(part.unit));
-        }
-        let kind = if part.no_space { RequestErrorKind::NoSpace } else { RequestErrorKind::Io };
-        self.finish_part(id, Some(kind));
-    }
-
     /// A part has done all its phases: a write is acknowledged once every failure that it relies on
     /// is durable.
-    fn acknowledge(&mut self, id: PartId) {
+    pub(super) fn acknowledge(&mut self, id: PartId) {
         let part = &mut self.parts[id as usize];
         part.gate = Gate::Ack;
         let gate = match part.kind {
             PartKind::Read => WriteGate::Open,
             PartKind::Flush if self.volume.read_only => WriteGate::Open,
-            PartKind::Flush | PartKind::Resync | PartKind::Write => {
+            PartKind::Flush | PartKind::Recover | PartKind::Resync | PartKind::Write => {
                 self.volume.groups[part.group].ack_gate()
             }
         };
@@ -498,7 +313,7 @@ impl Queue {
         }
     }
 
-    fn give_back_scratch(&mut self, id: PartId) {
+    pub(super) fn give_back_scratch(&mut self, id: PartId) {
         if let Some(range) = self.parts[id as usize].scratch.take() {
             self.scratch.give(range);
         }
@@ -535,7 +350,7 @@ impl Queue {
     }
 
     /// Ends a part: memory and lock go back, its requests hear of it.
-    fn finish_part(&mut self, id: PartId, error: Option<RequestErrorKind>) {
+    pub(super) fn finish_part(&mut self, id: PartId, error: Option<RequestErrorKind>) {
         self.give_back_scratch(id);
         self.release_lock(id);
         self.end_write(id);

@@ -24,6 +24,23 @@ struct Range {
     buffer_offset: u32,
 }
 
+/// The one member operation that a piece of a read needs.
+#[derive(Clone, Copy, Debug)]
+struct Direct {
+    slot: usize,
+    /// Relative to the member's data.
+    offset: u64,
+    len: u64,
+}
+
+/// Why there is none.
+enum Indirect {
+    /// It takes a plan.
+    Part,
+    /// Nothing holds these bytes.
+    Lost,
+}
+
 impl Queue {
     /// Splits off pieces and parts of a request until it is split up or has enough of them under
     /// way.
@@ -55,7 +72,9 @@ impl Queue {
             }
             let request = state.request;
             let (group, position, contiguous) = match request.kind {
-                RequestKind::Resync { group } => (group as usize, cursor, end - cursor),
+                RequestKind::Recover { group } | RequestKind::Resync { group } => {
+                    (group as usize, cursor, end - cursor)
+                }
                 _ => self.volume.locate(cursor),
             };
             let range = Range {
@@ -68,6 +87,9 @@ impl Queue {
             };
             let consumed = match request.kind {
                 RequestKind::Read => self.split_read(range),
+                RequestKind::Recover { .. } => {
+                    self.split_part(range, PartKind::Recover, SlotSet::new())
+                }
                 RequestKind::Resync { .. } => {
                     self.split_part(range, PartKind::Resync, SlotSet::new())
                 }
@@ -87,56 +109,79 @@ impl Queue {
     /// Splits off one piece or part of a read; returns its length in bytes, 0 if the range has more
     /// slices.
     fn split_read(&mut self, range: Range) -> u64 {
-        let volume = &self.volume;
-        let group = &volume.groups[range.group];
+        loop {
+            let membership = &self.volume.groups[range.group].membership;
+            let generation = membership.generation();
+            let direct = match self.direct_read(&range) {
+                Ok(direct) => direct,
+                Err(Indirect::Part) => {
+                    return self.split_part(range, PartKind::Read, SlotSet::new());
+                }
+                Err(Indirect::Lost) => {
+                    self.fail_request(range.tag, range.array_offset);
+                    return range.len;
+                }
+            };
+            let membership = &self.volume.groups[range.group].membership;
+            let member = membership.member(direct.slot);
+            // Else the slot may have got another member, which is not to be read there yet.
+            if membership.generation() == generation {
+                self.read_directly(&range, &direct, member);
+                return direct.len;
+            }
+        }
+    }
+
+    /// Finds the one member that a read's first piece can be answered from without a lock.
+    fn direct_read(&self, range: &Range) -> Result<Direct, Indirect> {
+        let group = &self.volume.groups[range.group];
         let geometry = &group.geometry;
-        let block = u64::from(volume.block_bytes);
+        let block_bytes = self.volume.block_bytes;
         let memory = u64::from(range.buffer_offset);
-        let aligned = (range.position | range.len | memory) & (block - 1) == 0;
+        let aligned = (range.position | range.len | memory) & u64::from(block_bytes - 1) == 0;
         if geometry.parity_count() == 0 {
             if !aligned {
-                return self.split_part(range, PartKind::Read, SlotSet::new());
+                return Err(Indirect::Part);
             }
+            // A copy is read without a lock: the whole unit around it must be in sync for any copy
+            // to do, and recovered for a member that came back to be read.
+            let unit = range.position / MAPPED_UNIT_BYTES;
+            let within = match group.is_degraded() {
+                true => MAPPED_UNIT_BYTES - range.position % MAPPED_UNIT_BYTES,
+                false => u64::MAX,
+            };
             let view = MappedView {
                 geometry,
-                readable: group.in_sync(),
+                readable: group.readable(unit),
                 writable: SlotSet::new(),
-                // A copy is read without a lock: the whole unit around it must be in sync for any
-                // copy to do.
-                trust: group.trust_unit(range.position / MAPPED_UNIT_BYTES),
-                block_bytes: volume.block_bytes,
+                trust: group.trust_unit(unit),
+                block_bytes,
             };
-            let Some((slot, offset, contiguous)) = view.read_place(range.position) else {
-                self.fail_request(range.tag, range.array_offset);
-                return range.len;
-            };
-            let len = contiguous.min(range.len);
-            self.read_directly(&range, slot, offset, len);
-            return len;
+            let place = view.read_place(range.position).ok_or(Indirect::Lost)?;
+            let (slot, offset, contiguous) = place;
+            return Ok(Direct { slot, offset, len: contiguous.min(range.len).min(within) });
         }
         let chunk = geometry.chunk_bytes();
         let (stripe_index, within) = split_stripe(geometry, range.position);
         let stripe = geometry.stripe(stripe_index);
         let first = (within / chunk) as usize;
         if group.is_degraded() || !aligned {
-            let in_sync = group.in_sync();
+            let readable = group.readable(stripe_index);
             let last = (within + range.len - 1).min(stripe_bytes(geometry) - 1) / chunk;
             let all_here =
-                (first..=last as usize).all(|chunk| in_sync.contains(stripe.data_slot(chunk)));
+                (first..=last as usize).all(|chunk| readable.contains(stripe.data_slot(chunk)));
             if !all_here || !aligned {
-                return self.split_part(range, PartKind::Read, SlotSet::new());
+                return Err(Indirect::Part);
             }
         }
         let row = within % chunk;
-        let len = (chunk - row).min(range.len);
         let offset = geometry.member_offset_of_stripe(stripe_index) + row;
-        self.read_directly(&range, stripe.data_slot(first), offset, len);
-        len
+        Ok(Direct { slot: stripe.data_slot(first), offset, len: (chunk - row).min(range.len) })
     }
 
     /// Reads from one member into the request's buffer, without a part.
-    fn read_directly(&mut self, range: &Range, slot: usize, offset: u64, len: u64) {
-        let group = &self.volume.groups[range.group];
+    fn read_directly(&mut self, range: &Range, direct: &Direct, member: usize) {
+        let Direct { slot, len, .. } = *direct;
         let segment = Segment {
             buffer: BufferName::Request(range.tag),
             offset: range.buffer_offset,
@@ -144,8 +189,7 @@ impl Queue {
         };
         let owner =
             Owner::Direct { tag: range.tag, group: range.group as u32, position: range.position };
-        let offset = group.data_offsets[slot] + offset;
-        let member = group.member_base + slot;
+        let offset = self.volume.data_offset(member) + direct.offset;
         let counters = self.volume.queue_counters(self.id);
         counters.count_read(member, len);
         let piece = Piece { owner, slot, offset, segment };
@@ -212,7 +256,7 @@ impl Queue {
         let mut slice = self.requests[range.tag as usize].slice;
         while slice < slice_count {
             let window = (slice * slice_bytes, (slice + 1) * slice_bytes);
-            if kind == PartKind::Resync {
+            if matches!(kind, PartKind::Recover | PartKind::Resync) {
                 self.extents.clear();
                 let segment = Segment::zero(slice_bytes);
                 self.extents.push(Extent { chunk: 0, row: window.0, segment });
@@ -301,14 +345,12 @@ impl Queue {
             }
         } else {
             for piece in &pieces {
-                if kind == IoKind::Read
-                    && result == Err(MemberError::Gone)
-                    && !self.volume.read_only
-                {
-                    self.fail_gone(piece);
+                let is_over = matches!(result, Err(MemberError::Gone | MemberError::Timeout));
+                if kind == IoKind::Read && is_over && !self.volume.read_only {
+                    self.fail_gone(piece, member);
                 }
                 match piece.owner {
-                    Owner::Part(id) => self.part_piece_done(id, piece.slot, kind, result),
+                    Owner::Part(id) => self.part_piece_done(id, member, piece.slot, kind, result),
                     Owner::Direct { tag, group, position } => {
                         if result.is_err() {
                             self.read_elsewhere(piece, tag, group as usize, position);
@@ -323,14 +365,14 @@ impl Queue {
         self.settle();
     }
 
-    /// A member that is gone leaves the array at once, if that can be borne; the next write records
-    /// it.
-    fn fail_gone(&self, piece: &Piece) {
+    /// A member that is gone or does not answer leaves the array at once, if that can be borne; the
+    /// next write records it.
+    fn fail_gone(&self, piece: &Piece, member: usize) {
         let group = match piece.owner {
             Owner::Direct { group, .. } => group as usize,
             Owner::Part(id) => self.parts[id as usize].group(),
         };
-        let _borne = self.volume.groups[group].fail(piece.slot);
+        let _borne = self.volume.groups[group].fail(piece.slot, member);
     }
 
     /// A direct read failed: parts that do not read this slot take its place.

@@ -22,6 +22,19 @@ pub struct GroupConfig {
     /// The write-intent bitmap, if the array keeps one. With [`Trust::Unsynced`] its set bits are
     /// what is not to be believed, and all else is.
     pub intent: Option<IntentConfig>,
+    /// Slots, not in sync, whose members were found partly filled: they take writes from the start.
+    pub recovering: Vec<RecoveringConfig>,
+}
+
+/// A member that was being filled when the array was last stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveringConfig {
+    /// Its slot.
+    pub slot: usize,
+    /// Group bytes from 0 on that it holds, in whole lock units.
+    pub recovered: u64,
+    /// It misses only what the group's write-intent bitmap has set.
+    pub by_bitmap: bool,
 }
 
 /// The stripes over the groups of a RAID 50 or 60: a RAID 0 whose members are the groups.
@@ -78,6 +91,17 @@ pub enum VolumeError {
         /// Slots in all.
         slots: usize,
     },
+    /// A slot cannot be one that is being recovered.
+    #[error(
+        "group {group}: slot {slot} cannot be recovering: it is in sync or out of range, or \
+        nothing can tell what it lacks"
+    )]
+    Recovering {
+        /// The group.
+        group: usize,
+        /// The slot.
+        slot: usize,
+    },
     /// The write-intent bitmap does not fit the group.
     #[error("bitmap granule of {granule} bytes with {words} words where {needed} are needed")]
     Bitmap {
@@ -120,6 +144,11 @@ pub struct MetadataUpdate {
     pub intent: Option<IntentImage>,
     /// Mark the array dirty (writes may be under way) or clean.
     pub dirty: bool,
-    /// Slots in sync; all others are recorded as faulty. Their members' superblocks are written.
+    /// Slots in sync. Their members' superblocks are written.
     pub in_sync: SlotSet,
+    /// Slots whose members are being filled; theirs are written as well, with a position that is no
+    /// more than what is durable there. All slots in neither set are recorded as faulty.
+    pub recovering: SlotSet,
+    /// Slots with a replacement that is being filled, recorded likewise.
+    pub replacing: SlotSet,
 }

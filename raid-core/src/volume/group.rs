@@ -1,11 +1,12 @@
 //! The state of one group: who is in sync, what is durable, what may be believed.
 
+use super::membership::{Membership, Place};
 use super::{
-    GroupConfig, MAPPED_UNIT_BYTES, MetadataUpdate, SLICE_BYTES_MAX, UNIT_BYTES_MAX, VolumeError,
-    check_intent,
+    GroupConfig, Join, MAPPED_UNIT_BYTES, MetadataUpdate, RecoveringConfig, SLICE_BYTES_MAX,
+    UNIT_BYTES_MAX, VolumeError, check_intent,
 };
 use crate::geometry::{Geometry, Level};
-use crate::intent::Intent;
+use crate::intent::{Intent, IntentImage};
 use crate::lock::QUEUE_COUNT_MAX;
 use crate::plan::Trust;
 use crate::slots::SlotSet;
@@ -17,17 +18,12 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) geometry: Geometry,
-    pub(crate) data_offsets: Box<[u64]>,
-    /// Index of slot 0 among all members.
-    pub(crate) member_base: usize,
     /// Height in bytes of a lock unit's slice; equals the chunk unless that is tall.
     pub(crate) slice_bytes: u32,
     /// True if the level keeps anything redundant, so that dirty marks mean something.
     pub(crate) redundant: bool,
     pub(crate) intent: Option<Intent>,
-    pub(super) in_sync: [AtomicU64; 4],
-    /// False while every slot is in sync.
-    pub(super) degraded: AtomicBool,
+    pub(crate) membership: Membership,
     /// Group bytes below this are in sync; `u64::MAX` when all are.
     pub(super) synced: AtomicU64,
     /// A write failed in a way that may have left a stripe inconsistent: never mark clean.
@@ -40,8 +36,6 @@ pub(crate) struct Group {
     pub(super) unproven: AtomicBool,
     pub(super) needed: AtomicU64,
     pub(super) durable: AtomicU64,
-    /// Held while membership changes, which is rare.
-    pub(super) changing: AtomicBool,
     /// A queue is writing this group's superblocks.
     pub(super) writing_metadata: AtomicBool,
     /// The superblocks cannot be written any more: modifying requests fail.
@@ -67,7 +61,8 @@ impl Group {
         member_base: usize,
         block_bytes: u32,
     ) -> Result<Self, VolumeError> {
-        let GroupConfig { geometry, data_offsets, in_sync, trust, dirty, intent } = config;
+        let GroupConfig { geometry, data_offsets, in_sync, trust, dirty, intent, recovering } =
+            config;
         let slots = geometry.slot_count();
         if data_offsets.len() != slots {
             return Err(VolumeError::DataOffsets { got: data_offsets.len(), slots });
@@ -86,19 +81,29 @@ impl Group {
         let slice = 1 << slice.min(u64::from(SLICE_BYTES_MAX)).ilog2();
         let slice_bytes = geometry.chunk_bytes().min(slice) as u32;
         let redundant = !matches!(geometry.level(), Level::Raid0 | Level::Linear);
+        let intent = intent.map(|intent| Intent::new(&intent, trust == Trust::Unsynced));
+        let membership = Membership::new(slots, in_sync, member_base);
+        for config in &recovering {
+            let RecoveringConfig { slot, recovered, by_bitmap } = *config;
+            if !missing.contains(slot) || !redundant || by_bitmap && intent.is_none() {
+                return Err(VolumeError::Recovering { group: index, slot });
+            }
+            let member = member_base + slot;
+            let join = Join { member, data_offset: data_offsets[slot], recovered, by_bitmap };
+            membership.change(|| {
+                membership.enter(slot, &join, || intent.iter().for_each(Intent::mark_stale));
+            });
+        }
         Ok(Self {
-            data_offsets: data_offsets.into(),
-            member_base,
             slice_bytes,
             redundant,
-            in_sync: in_sync.words().map(AtomicU64::new),
-            degraded: AtomicBool::new(!missing.is_empty()),
+            membership,
             // With a bitmap distrust is a matter of its bits.
             synced: AtomicU64::new(match (trust, &intent) {
                 (Trust::Unsynced, None) => 0,
                 (Trust::Unsynced, Some(_)) | (Trust::InSync, _) => u64::MAX,
             }),
-            intent: intent.map(|intent| Intent::new(&intent, trust == Trust::Unsynced)),
+            intent,
             suspect: AtomicBool::new(false),
             suspicion: AtomicU64::new(0),
             dirty_wanted: AtomicBool::new(dirty),
@@ -106,7 +111,6 @@ impl Group {
             unproven: AtomicBool::new(dirty && redundant),
             needed: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            changing: AtomicBool::new(false),
             writing_metadata: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             period: AtomicU64::new(0),
@@ -116,11 +120,20 @@ impl Group {
     }
 
     pub(crate) fn in_sync(&self) -> SlotSet {
-        SlotSet::from_words(self.in_sync.each_ref().map(|word| word.load(Ordering::Acquire)))
+        self.membership.in_sync()
     }
 
     pub(crate) fn is_degraded(&self) -> bool {
-        self.degraded.load(Ordering::Acquire)
+        self.membership.is_degraded()
+    }
+
+    /// Slots that may be read in a lock unit.
+    pub(crate) fn readable(&self, unit: u64) -> SlotSet {
+        let end = (unit + 1).saturating_mul(self.lock_unit()).min(self.geometry.array_bytes());
+        self.membership.readable(end, || {
+            let (start, len) = self.intent_span(unit);
+            self.intent.as_ref().is_some_and(|intent| intent.is_stale(start, len))
+        })
     }
 
     /// Whether redundancy may be believed in a lock unit.
@@ -196,9 +209,10 @@ impl Group {
         if !self.redundant {
             return WriteGate::Open;
         }
-        if !self.dirty_durable.load(Ordering::Acquire) {
-            if !self.dirty_wanted.swap(true, Ordering::AcqRel) {
-                self.needed.fetch_add(1, Ordering::AcqRel);
+        // After the write has been counted: see `mark_idle`.
+        if !self.dirty_durable.load(Ordering::SeqCst) {
+            if !self.dirty_wanted.swap(true, Ordering::SeqCst) {
+                self.needed.fetch_add(1, Ordering::SeqCst);
             }
             return WriteGate::Wait;
         }
@@ -221,6 +235,8 @@ impl Group {
         if self.stopped.load(Ordering::Acquire) {
             return WriteGate::Stopped;
         }
+        // A member that is just leaving is one that the update must tell of.
+        self.membership.settled();
         if self.is_degraded() {
             // A flush makes stable what was written before the array was opened: whoever missed
             // that must be known to be missing.
@@ -253,25 +269,71 @@ impl Group {
         assert!(before > 0, "no write of this period is under way");
     }
 
-    /// Declares a slot faulty if the rest can bear it; true if it is out of sync afterwards.
-    pub(crate) fn fail(&self, slot: usize) -> bool {
-        while self.changing.swap(true, Ordering::AcqRel) {
-            core::hint::spin_loop();
+    /// Takes a member out if the rest can bear it; true if it is out afterwards.
+    pub(crate) fn fail(&self, slot: usize, member: usize) -> bool {
+        self.membership.change(|| {
+            let place = self.membership.place_of(slot, member);
+            if place == Place::Out {
+                return true;
+            }
+            let mut rest = self.in_sync();
+            rest.remove(slot);
+            let bearable = self.redundant
+                && self.trust() == Trust::InSync
+                && self.geometry.tolerates(&self.geometry.slots().difference(rest));
+            if place == Place::InSync && !bearable {
+                return false;
+            }
+            self.membership.leave(slot, place);
+            self.needed.fetch_add(1, Ordering::SeqCst);
+            true
+        })
+    }
+
+    /// Takes the dirty mark back if no write is under way; true if that must become durable now.
+    ///
+    /// A write is counted before it looks at the mark, the mark is taken back before the counts are
+    /// looked at, sequentially consistent: one of the two sees the other.
+    pub(super) fn mark_idle(&self) -> bool {
+        if self.writing_metadata.swap(true, Ordering::AcqRel) {
+            return false;
         }
-        let mut rest = self.in_sync();
-        let was_in_sync = rest.contains(slot);
-        rest.remove(slot);
-        let bearable = self.redundant
-            && self.trust() == Trust::InSync
-            && self.geometry.tolerates(&self.geometry.slots().difference(rest));
-        if was_in_sync && bearable {
-            let words = rest.words();
-            self.in_sync[slot / 64].store(words[slot / 64], Ordering::Release);
-            self.degraded.store(true, Ordering::Release);
-            self.needed.fetch_add(1, Ordering::AcqRel);
+        self.dirty_wanted.store(false, Ordering::SeqCst);
+        self.dirty_durable.store(false, Ordering::SeqCst);
+        let counts = self.writes.iter().flat_map(|counts| counts.iter());
+        let idle = counts.map(|count| count.load(Ordering::SeqCst)).all(|count| count == 0);
+        if idle {
+            self.needed.fetch_add(1, Ordering::SeqCst);
+        } else {
+            // The superblocks still say so.
+            self.dirty_wanted.store(true, Ordering::SeqCst);
+            self.dirty_durable.store(true, Ordering::SeqCst);
         }
-        self.changing.store(false, Ordering::Release);
-        !was_in_sync || bearable
+        self.writing_metadata.store(false, Ordering::Release);
+        idle
+    }
+
+    /// What superblocks must say now.
+    pub(super) fn update(
+        &self,
+        group: usize,
+        epoch: u64,
+        dirty: bool,
+        intent: Option<IntentImage>,
+    ) -> MetadataUpdate {
+        let (recovering, replacing) = (self.membership.recovering(), self.membership.replacing());
+        let in_sync = self.in_sync();
+        MetadataUpdate {
+            group,
+            epoch,
+            superblocks: true,
+            intent,
+            dirty,
+            in_sync,
+            // Meanwhile it may have become that.
+            recovering: recovering.difference(in_sync),
+            replacing,
+        }
     }
 
     /// Claims the duty to write this group's superblocks, if something must become durable.
@@ -294,16 +356,15 @@ impl Group {
             self.writing_metadata.store(false, Ordering::Release);
             return None;
         }
-        let dirty = self.dirty_wanted.load(Ordering::Acquire);
-        let in_sync = self.in_sync();
-        Some(MetadataUpdate { group, epoch, superblocks, intent, dirty, in_sync })
+        let dirty = self.dirty_wanted.load(Ordering::SeqCst);
+        Some(MetadataUpdate { superblocks, ..self.update(group, epoch, dirty, intent) })
     }
 
     /// Ends a claimed update. `failed` are slots whose superblock could not be written.
     pub(crate) fn metadata_done(&self, update: &MetadataUpdate, failed: &SlotSet) {
         let mut all_recorded = true;
         for slot in failed.iter() {
-            all_recorded &= self.fail(slot);
+            all_recorded &= self.fail(slot, self.membership.member(slot));
         }
         if !all_recorded {
             self.stopped.store(true, Ordering::Release);

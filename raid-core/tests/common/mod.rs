@@ -203,6 +203,7 @@ impl Rig {
                 trust: options.trust,
                 dirty: false,
                 intent: options.granule.map(|granule| intent_config(geometry, granule)),
+                recovering: Vec::new(),
             });
             base += slots;
         }
@@ -254,6 +255,7 @@ impl Rig {
             trust: options.trust,
             dirty: true,
             intent: Some(IntentConfig { granule_bytes: granule, words: words.clone() }),
+            recovering: Vec::new(),
         };
         *self = Self::new(geometry, members, options);
         self.bitmap = Some((granule, words));
