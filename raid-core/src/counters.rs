@@ -48,6 +48,10 @@ pub struct MemberCounters {
     pub written_bytes: u64,
     /// Operations that failed.
     pub errors: u64,
+    /// Reads that failed though the member is there.
+    pub read_errors: u64,
+    /// Places that were written anew and read back because they could not be read, or were wrong.
+    pub rewritten: u64,
 }
 
 /// Index of a counter of a queue.
@@ -73,6 +77,8 @@ pub(crate) struct MemberCells {
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     errors: AtomicU64,
+    read_errors: AtomicU64,
+    rewritten: AtomicU64,
 }
 
 /// One queue's counters.
@@ -113,6 +119,14 @@ impl QueueCounters {
         add(&self.members[member].errors, 1);
     }
 
+    pub(crate) fn count_read_error(&self, member: usize) {
+        add(&self.members[member].read_errors, 1);
+    }
+
+    pub(crate) fn count_rewritten(&self, member: usize) {
+        add(&self.members[member].rewritten, 1);
+    }
+
     /// Adds this queue's counters to `sum`, whose member list has the right length.
     pub(crate) fn add_to(&self, sum: &mut Counters) {
         let value = |counter: Counter| self.cells[counter as usize].load(Ordering::Relaxed);
@@ -135,6 +149,8 @@ impl QueueCounters {
             total.read_bytes += cells.read_bytes.load(Ordering::Relaxed);
             total.written_bytes += cells.written_bytes.load(Ordering::Relaxed);
             total.errors += cells.errors.load(Ordering::Relaxed);
+            total.read_errors += cells.read_errors.load(Ordering::Relaxed);
+            total.rewritten += cells.rewritten.load(Ordering::Relaxed);
         }
     }
 }

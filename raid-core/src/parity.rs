@@ -20,6 +20,7 @@ mod generic;
 mod gf;
 #[allow(unsafe_code, reason = "calls of functions that need what the CPU was found to have")]
 mod kernel;
+mod locate;
 mod naive;
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code, reason = "intrinsics")]
@@ -37,3 +38,4 @@ mod step;
 mod x86;
 
 pub use kernel::Kernel;
+pub use locate::{Suspect, locate};

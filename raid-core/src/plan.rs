@@ -12,14 +12,17 @@
 //! Offsets of member operations are relative to the member's data offset. Scratch segments are
 //! relative to the scratch range that the queue gives the part.
 
+mod check;
 mod compute;
 mod mapped;
 mod parity_read;
 mod parity_write;
 mod sync;
 
-pub use compute::execute;
+pub(crate) use check::EVIDENCE_MIN;
+pub use check::Mismatch;
 pub(crate) use compute::rebase;
+pub use compute::{Working, execute};
 pub use mapped::MappedView;
 
 use crate::geometry::{Geometry, Stripe};
@@ -90,6 +93,28 @@ pub enum Phase {
 /// One compute step. Lists of sources are spans of [`Plan::operands`](Plan#structfield.operands).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputeOp {
+    /// Compare copies of the same bytes.
+    CheckCopies {
+        /// The copies.
+        copies: Span,
+        /// Their slots: a span of [`Plan::slots`].
+        slots: Span,
+        /// The row that a mismatch is counted from.
+        row: u32,
+    },
+    /// Compare parity with the sources.
+    CheckParity {
+        /// Sources in syndrome order.
+        sources: Span,
+        /// P, if it can be read.
+        p: Option<Segment>,
+        /// Q, if it can be read.
+        q: Option<Segment>,
+        /// Slots of the sources, then of P and Q: a span of [`Plan::slots`]; `usize::MAX` for none.
+        slots: Span,
+        /// The row that a mismatch is counted from.
+        row: u32,
+    },
     /// Copy bytes.
     Copy {
         /// Source.
@@ -261,6 +286,8 @@ pub struct Plan {
     pub computes: Vec<ComputeOp>,
     /// Source lists of the compute steps.
     pub operands: Vec<Segment>,
+    /// Slots that the comparing steps name.
+    pub slots: Vec<usize>,
     /// The steps, in order.
     pub phases: Vec<Phase>,
     /// Bytes of scratch memory that the plan needs.
@@ -286,6 +313,7 @@ impl Plan {
         self.writes.clear();
         self.computes.clear();
         self.operands.clear();
+        self.slots.clear();
         self.phases.clear();
         self.scratch_bytes = 0;
         self.method = None;

@@ -22,6 +22,7 @@
 //! Invariants: a part holds at most one lock; a part with scratch memory never waits for a lock;
 //! each accepted request is completed exactly once, each polled operation is answered exactly once.
 
+mod healing;
 mod ops;
 mod parts;
 mod phases;
@@ -32,19 +33,19 @@ pub use ops::{MemberError, MemberIo};
 
 use crate::counters::Counter;
 use crate::lock::LockTable;
-use crate::memory::Memory;
+use crate::memory::{BufferName, Memory};
 use crate::parity::Kernel;
-use crate::plan::{Extent, Planner, execute};
-use crate::request::{Completion, Rejected, Request, RequestError, RequestKind};
+use crate::plan::{Extent, Planner, Working, execute};
+use crate::request::{Completion, Rejected, Repair, Request, RequestError, RequestKind};
 use crate::slots::SlotSet;
 use crate::volume::{MESSAGE_METADATA, MetadataUpdate, REQUEST_BYTES_MAX, Volume};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use ops::Operations;
+use ops::{Operations, Owner};
 use parts::{Part, PartId, Stage};
-use scratch::Scratch;
+use scratch::{Range, Scratch};
 
 /// No part: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -111,6 +112,10 @@ pub struct Queue {
     scratch_waiting: VecDeque<PartId>,
     computes: VecDeque<PartId>,
     scratch: Scratch,
+    /// Scratch ranges that operations which were given up may still use.
+    stuck: Vec<(u32, Range)>,
+    /// Those of them that no part needs any more.
+    orphans: Vec<Range>,
     operations: Operations,
     completions: VecDeque<Completion>,
     planner: Planner,
@@ -119,7 +124,7 @@ pub struct Queue {
     /// Queues to be woken, one bit each.
     wakeups: u32,
     in_flight: u32,
-    sources: Vec<crate::memory::Segment>,
+    working: Working,
     /// Members that a phase's operations go to.
     targets: Vec<usize>,
     extents: Vec<Extent>,
@@ -160,13 +165,15 @@ impl Queue {
             scratch_waiting: VecDeque::new(),
             computes: VecDeque::new(),
             scratch: Scratch::new(config.scratch_bytes),
+            stuck: Vec::new(),
+            orphans: Vec::new(),
             operations: Operations::new(member_count),
             completions: VecDeque::new(),
             planner: Planner::default(),
             handed: Vec::new(),
             wakeups: 0,
             in_flight: 0,
-            sources: Vec::new(),
+            working: Working::default(),
             targets: Vec::new(),
             extents: Vec::new(),
         })
@@ -205,7 +212,9 @@ impl Queue {
         let (mut cursor, mut end) = (0, 0);
         if kind != RequestKind::Flush {
             let size = match kind {
-                RequestKind::Recover { group } | RequestKind::Resync { group } => {
+                RequestKind::Check { group, .. }
+                | RequestKind::Recover { group }
+                | RequestKind::Resync { group } => {
                     let group = self.volume.groups.get(group as usize);
                     group.map_or(0, |group| group.geometry.array_bytes())
                 }
@@ -220,7 +229,9 @@ impl Queue {
             if transfers && len > REQUEST_BYTES_MAX {
                 return Err(Rejected::TooLong { len, max: REQUEST_BYTES_MAX });
             }
-            if self.volume.read_only && kind != RequestKind::Read {
+            let only_reads =
+                matches!(kind, RequestKind::Read | RequestKind::Check { repair: Repair::None, .. });
+            if self.volume.read_only && !only_reads {
                 return Err(Rejected::ReadOnly);
             }
         }
@@ -254,6 +265,78 @@ impl Queue {
         self.finish_operation(token, result);
     }
 
+    /// Gives up an operation that its member does not answer: it counts as failed, the member
+    /// leaves the array if that can be borne. The operation's scratch memory is not used for
+    /// anything else until [`Queue::release_io`]; request buffers that it names are the driver's
+    /// business.
+    ///
+    /// # Panics
+    /// If `token` was not polled, or was answered or given up already.
+    pub fn abandon_io(&mut self, token: u32) {
+        let operation = self.operations.get(token);
+        assert!(!operation.abandoned, "operation {token} has been given up already");
+        operation.abandoned = true;
+        let (member, kind) = (operation.member, operation.kind);
+        let pieces = core::mem::take(&mut operation.pieces);
+        for piece in &pieces {
+            if let Owner::Part(id) = piece.owner
+                && piece.segment.buffer == BufferName::Scratch
+                && let Some(range) = self.parts[id as usize].scratch
+            {
+                self.stuck.push((token, range));
+            }
+        }
+        self.finish_pieces(&pieces, member, kind, Err(MemberError::Timeout));
+        self.settle();
+    }
+
+    /// Scratch bytes that operations which were given up keep from being used. With all of the
+    /// arena kept, requests that need some wait: see [`Queue::add_scratch`].
+    pub fn scratch_stuck(&self) -> u64 {
+        let mut ranges: Vec<Range> = self.stuck.iter().map(|(_, range)| *range).collect();
+        ranges.sort_unstable_by_key(|range| range.offset);
+        ranges.dedup();
+        ranges.iter().map(|range| u64::from(range.len)).sum()
+    }
+
+    /// Adds scratch memory in place of what is stuck: `bytes` should be as much as that, and no
+    /// less than [`Volume::scratch_bytes_min`], so that the largest part finds room. Returns the
+    /// offset in [`BufferName::Scratch`] that it begins at. No segment reaches from one piece of
+    /// scratch memory into another.
+    ///
+    /// # Panics
+    /// If all pieces together reach 4 GiB.
+    pub fn add_scratch(&mut self, bytes: u32) -> u32 {
+        let start = self.scratch.grow(bytes);
+        self.settle();
+        start
+    }
+
+    /// An operation that was given up has really ended: its memory is free.
+    ///
+    /// # Panics
+    /// If `token` was not given up.
+    pub fn release_io(&mut self, token: u32) {
+        assert!(self.operations.get(token).abandoned, "operation {token} was not given up");
+        self.operations.recycle(token, Vec::new());
+        let mut freed = Vec::new();
+        self.stuck.retain(|&(stuck, range)| {
+            if stuck == token {
+                freed.push(range);
+            }
+            stuck != token
+        });
+        for range in freed {
+            let is_stuck = self.stuck.iter().any(|(_, other)| *other == range);
+            let orphan = self.orphans.iter().position(|other| *other == range);
+            if let Some(index) = orphan.filter(|_| !is_stuck) {
+                self.orphans.swap_remove(index);
+                self.scratch.give(range);
+            }
+        }
+        self.settle();
+    }
+
     /// Executes every compute step that is due, on memory that the caller resolves.
     pub fn run_computes(&mut self, memory: &mut impl Memory) {
         while let Some(id) = self.computes.pop_front() {
@@ -263,12 +346,11 @@ impl Queue {
                 unreachable!("part {id} is not at a compute phase");
             };
             let base = part.scratch.map_or(0, |range| range.offset);
-            let mut sources = core::mem::take(&mut self.sources);
             for op in &plan.computes[span.range()] {
-                execute(op, &plan.operands, base, self.kernel, memory, &mut sources);
+                execute(op, &plan, base, self.kernel, memory, &mut self.working);
             }
-            self.sources = sources;
             let part = &mut self.parts[id as usize];
+            part.found.append(&mut self.working.found);
             part.plan = plan;
             part.phase += 1;
             self.run_phase(id);

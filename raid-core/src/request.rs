@@ -18,9 +18,32 @@ pub struct Request {
     pub fua: bool,
 }
 
+/// What a check may write where redundancy and data do not agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repair {
+    /// Nothing: what is found is told.
+    #[default]
+    None,
+    /// What can be proven to be wrong: one chunk that both parities name, one copy that all others
+    /// disagree with, each seen twice.
+    Proven,
+    /// Besides, where nothing can be proven, the data is believed as it stands: parity is computed
+    /// anew, the first copy is taken.
+    TrustData,
+}
+
 /// The kinds of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
+    /// Compare redundancy and data; what is found comes from
+    /// [`Volume::poll_finding`](crate::volume::Volume::poll_finding). For the embedder's own scrub;
+    /// `offset` and `len` as for [`RequestKind::Resync`].
+    Check {
+        /// The group.
+        group: u32,
+        /// What may be written.
+        repair: Repair,
+    },
     /// The range's content is no longer needed; whole units of it become zeroes, the rest is left.
     Discard,
     /// All writes that completed before it on any queue become stable.
@@ -28,8 +51,9 @@ pub enum RequestKind {
     /// Fill the request's buffer.
     Read,
     /// Fill the members that joined a group while it ran (recovering slots and replacements) with
-    /// what they lack here. For the embedder's own recovery; `offset` and `len` as for
-    /// [`RequestKind::Resync`].
+    /// what they lack here. Sectors that cannot be had any more are told by
+    /// [`Volume::poll_loss`](crate::volume::Volume::poll_loss). For the embedder's own recovery;
+    /// `offset` and `len` as for [`RequestKind::Resync`].
     Recover {
         /// The group.
         group: u32,

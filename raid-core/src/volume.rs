@@ -13,6 +13,7 @@
 //! 3. The slots in sync always suffice to read every byte.
 
 mod config;
+mod findings;
 mod group;
 mod membership;
 mod recovery;
@@ -20,6 +21,7 @@ mod recovery;
 pub use config::{
     GroupConfig, MetadataUpdate, OuterConfig, RecoveringConfig, VolumeConfig, VolumeError,
 };
+pub use findings::{Finding, Loss};
 pub(crate) use group::{Group, WriteGate};
 pub use membership::{Join, JoinError, NotBorne};
 
@@ -33,6 +35,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crossbeam_queue::SegQueue;
+use findings::Bounded;
 
 /// Greatest height in bytes of a lock unit: 512 KiB, md's default chunk. Taller chunks are locked
 /// in slices, which bounds the scratch memory of one part.
@@ -73,6 +76,8 @@ pub struct Volume {
     /// By member index: where its data starts, in bytes.
     data_offsets: Box<[AtomicU64]>,
     array_bytes: u64,
+    findings: Bounded<Finding>,
+    losses: Bounded<Loss>,
 }
 
 impl Volume {
@@ -120,6 +125,8 @@ impl Volume {
             member_count: AtomicUsize::new(member_count),
             data_offsets: data_offsets.into_iter().map(AtomicU64::new).collect(),
             array_bytes,
+            findings: Bounded::new(),
+            losses: Bounded::new(),
         })
     }
 

@@ -227,9 +227,19 @@ proptest! {
         let options = RigOptions { queues: 2, ..RigOptions::default() };
         let mut rig = Rig::new(geometry, blank(geometry), options);
         let bad = random.below(geometry.slot_count() as u64) as usize;
+        // Each is readable once it has been written.
+        let mut healed = std::collections::BTreeSet::new();
         rig.fault = Some(Box::new(move |io| {
-            let hit = io.kind == IoKind::Read && io.member == bad && io.offset % 8192 == 0;
-            if hit { Err(MemberError::Io) } else { Ok(()) }
+            let blocks = io.offset.div_ceil(8192)..(io.offset + io.len).div_ceil(8192);
+            match io.kind {
+                _ if io.member != bad => {}
+                IoKind::Read if blocks.clone().any(|block| !healed.contains(&block)) => {
+                    return Err(MemberError::Io);
+                }
+                IoKind::Write => healed.extend(blocks),
+                _ => {}
+            }
+            Ok(())
         }));
         let mut world = World::new(rig);
         world.run(&mut random, 1200, 16, false);

@@ -55,7 +55,8 @@ fn try_range(
             }
             RequestKind::Write => model[range.clone()].copy_from_slice(&fresh),
             RequestKind::WriteZeroes { .. } => model[range.clone()].fill(0),
-            RequestKind::Discard
+            RequestKind::Check { .. }
+            | RequestKind::Discard
             | RequestKind::Flush
             | RequestKind::Recover { .. }
             | RequestKind::Resync { .. } => {}

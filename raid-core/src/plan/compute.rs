@@ -1,28 +1,52 @@
 //! Executes compute steps: names become slices, slices go to the parity kernel.
 
-use super::ComputeOp;
+use super::check::{compare_copies, compare_parity};
+use super::{ComputeOp, Mismatch, Plan, Span};
 use crate::memory::{BufferName, Memory, Segment};
 use crate::parity::Kernel;
 use alloc::vec::Vec;
 
-/// Executes one compute step.
-///
-/// `operands` is the plan's list of sources; scratch segments are relative to `scratch_base`.
-/// `ordered` is working memory, reused between calls.
+/// Working memory of [`execute`], reused between calls.
+#[derive(Debug, Default)]
+pub struct Working {
+    sources: Vec<Segment>,
+    /// What the comparing steps have found.
+    pub found: Vec<Mismatch>,
+}
+
+/// Executes one compute step of `plan`, whose scratch segments are relative to `scratch_base`.
 pub fn execute(
     op: &ComputeOp,
-    operands: &[Segment],
+    plan: &Plan,
     scratch_base: u32,
     kernel: Kernel,
     memory: &mut impl Memory,
-    sources: &mut Vec<Segment>,
+    working: &mut Working,
 ) {
+    let Working { sources, found } = working;
     let at = |segment: Segment| rebase(segment, scratch_base);
-    let list = |span: super::Span, extra: &[Segment], sources: &mut Vec<Segment>| {
+    let list = |span: Span, extra: &[Segment], sources: &mut Vec<Segment>| {
         sources.clear();
-        sources.extend(operands[span.range()].iter().chain(extra).map(|&segment| at(segment)));
+        sources.extend(plan.operands[span.range()].iter().chain(extra).map(|&segment| at(segment)));
     };
     match *op {
+        ComputeOp::CheckCopies { copies, slots, row } => {
+            list(copies, &[], sources);
+            memory.with(sources, &[], &mut |copies, _| {
+                compare_copies(copies, &plan.slots[slots.range()], row, found);
+            });
+        }
+        ComputeOp::CheckParity { sources: span, p, q, slots, row } => {
+            let count = span.range().len();
+            list(span, &[], sources);
+            sources.extend(p.into_iter().chain(q).map(at));
+            memory.with(sources, &[], &mut |all, _| {
+                let (data, parities) = all.split_at(count);
+                let mut parities = parities.iter().copied();
+                let parity = (p.and_then(|_| parities.next()), q.and_then(|_| parities.next()));
+                compare_parity(data, parity, &plan.slots[slots.range()], row, kernel, found);
+            });
+        }
         ComputeOp::Copy { from, to } => memory.with(&[at(from)], &[at(to)], &mut |from, to| {
             to[0].copy_from_slice(from[0]);
         }),

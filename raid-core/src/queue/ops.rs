@@ -82,6 +82,8 @@ pub(super) struct Operation {
     pub(super) len: u64,
     pub(super) segments: Vec<Segment>,
     pub(super) pieces: Vec<Piece>,
+    /// Its pieces have been handled as failed; the member may still use its memory.
+    pub(super) abandoned: bool,
     active: bool,
 }
 
@@ -139,6 +141,7 @@ impl Operations {
         let operation = &mut self.slab[token as usize];
         assert!(!operation.active, "operation {token} is in use");
         operation.active = true;
+        operation.abandoned = false;
         operation.member = member;
         operation.kind = kind;
         operation.fua = fua;
@@ -199,6 +202,7 @@ impl Operation {
             len: 0,
             segments: Vec::new(),
             pieces: Vec::new(),
+            abandoned: false,
             active: false,
         }
     }

@@ -8,12 +8,13 @@
 //!   Free -> Unlocked -> Free                  flushes, which need no lock
 //! ```
 
+use super::healing::Fix;
 use super::scratch::Range;
 use super::{NONE, Queue};
 use crate::counters::Counter;
 use crate::lock::{LockMode, LockTable};
-use crate::plan::{Extent, Plan};
-use crate::request::{RequestError, RequestErrorKind};
+use crate::plan::{Extent, Mismatch, Plan};
+use crate::request::{Repair, RequestError, RequestErrorKind};
 use crate::slots::SlotSet;
 use crate::volume::WriteGate;
 use alloc::vec::Vec;
@@ -29,6 +30,10 @@ const JOINED_MAX: usize = 64;
 pub(super) enum PartKind {
     #[default]
     Flush,
+    /// Redundancy and data are compared.
+    Check,
+    /// Rows of one slot are regenerated, written and read back.
+    Fix,
     Read,
     /// What joined is filled; the extents say which rows.
     Recover,
@@ -57,7 +62,7 @@ pub(super) enum Gate {
 }
 
 /// What makes up a part when it is born.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Birth {
     pub(super) kind: PartKind,
     pub(super) group: usize,
@@ -70,6 +75,12 @@ pub(super) struct Birth {
     pub(super) array_offset: u64,
     pub(super) fua: bool,
     pub(super) unmap: bool,
+    /// One block's height of a part that failed as a whole: it is not joined with others again.
+    pub(super) alone: bool,
+    /// What a check may write.
+    pub(super) repair: Repair,
+    /// The slot whose rows are to be made right.
+    pub(super) fix: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +98,7 @@ pub(super) struct Part {
     pub(super) fua: bool,
     pub(super) unmap: bool,
     pub(super) aligned: bool,
+    pub(super) alone: bool,
     /// The requests served, each with the array byte of its piece.
     pub(super) requests: Vec<(u32, u64)>,
     /// Rows of data chunks; for mapped levels chunk is 0 and rows count from the unit's start.
@@ -100,6 +112,15 @@ pub(super) struct Part {
     /// The membership that the plan was made under.
     pub(super) generation: u64,
     pub(super) no_space: bool,
+    pub(super) repair: Repair,
+    /// What has been compared and differs, in this plan and in the one before.
+    pub(super) found: Vec<Mismatch>,
+    pub(super) before: Option<Vec<Mismatch>>,
+    /// What is to be made right, one after the other, and what is under way.
+    pub(super) fixes: Vec<Fix>,
+    pub(super) fixing: usize,
+    /// What a fix wrote could not be read back.
+    pub(super) unread_back: bool,
     /// The bitmap period that this write began in.
     pub(super) period: Option<u8>,
     pub(super) outstanding: u32,
@@ -113,6 +134,8 @@ impl Part {
 
     fn mode(&self) -> LockMode {
         match self.kind {
+            PartKind::Check if self.repair == Repair::None => LockMode::Shared,
+            PartKind::Check | PartKind::Fix => LockMode::Exclusive,
             PartKind::Recover | PartKind::Resync | PartKind::Write => LockMode::Exclusive,
             PartKind::Flush | PartKind::Read => LockMode::Shared,
         }
@@ -122,7 +145,9 @@ impl Part {
     fn can_join(&self, other: &Self) -> bool {
         let same_unit =
             (self.group, self.unit, self.slice) == (other.group, other.unit, other.slice);
-        let both_plain = self.kind == PartKind::Write
+        let both_plain = !self.alone
+            && !other.alone
+            && self.kind == PartKind::Write
             && other.kind == PartKind::Write
             && self.aligned
             && other.aligned
@@ -139,7 +164,7 @@ impl Part {
 impl Queue {
     /// Makes a part of the extents in `self.extents` and starts it. `unreadable` slots are not
     /// read.
-    pub(super) fn start_part(&mut self, birth: Birth, unreadable: SlotSet) {
+    pub(super) fn start_part(&mut self, birth: Birth, unreadable: SlotSet) -> PartId {
         let id = self.free_parts.pop().unwrap_or_else(|| {
             self.parts.push(Part::default());
             self.parts.len() as PartId - 1
@@ -161,13 +186,25 @@ impl Queue {
         part.replan = false;
         part.unwritten.clear();
         part.no_space = false;
+        part.alone = birth.alone;
+        part.repair = birth.repair;
+        part.found.clear();
+        part.before = None;
+        part.fixing = 0;
+        part.fixes.clear();
+        part.fixes.extend(birth.fix.zip(part.extents.first()).map(|(slot, extent)| Fix {
+            slot,
+            row: extent.row,
+            len: extent.segment.len,
+            finding: None,
+        }));
         part.outstanding = 0;
         part.next = NONE;
         self.requests[birth.tag as usize].outstanding += 1;
         if birth.kind == PartKind::Flush {
             part.stage = Stage::Unlocked;
             self.send_flushes(id);
-            return;
+            return id;
         }
         part.word = LockTable::word_of(birth.group, birth.unit, birth.slice);
         let (word, mode) = (part.word, part.mode());
@@ -177,6 +214,7 @@ impl Queue {
         } else {
             self.park(id);
         }
+        id
     }
 
     /// Puts a part at the end of its word's list.
@@ -289,6 +327,8 @@ impl Queue {
         let part = &mut self.parts[id as usize];
         part.gate = Gate::Ack;
         let gate = match part.kind {
+            PartKind::Check => return self.checked(id),
+            PartKind::Fix => return self.fixed(id),
             PartKind::Read => WriteGate::Open,
             PartKind::Flush if self.volume.read_only => WriteGate::Open,
             PartKind::Flush | PartKind::Recover | PartKind::Resync | PartKind::Write => {
@@ -314,7 +354,10 @@ impl Queue {
     }
 
     pub(super) fn give_back_scratch(&mut self, id: PartId) {
-        if let Some(range) = self.parts[id as usize].scratch.take() {
+        let Some(range) = self.parts[id as usize].scratch.take() else { return };
+        if self.stuck.iter().any(|(_, stuck)| *stuck == range) {
+            self.orphans.push(range);
+        } else {
             self.scratch.give(range);
         }
     }

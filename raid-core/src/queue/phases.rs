@@ -2,6 +2,7 @@
 //! phase.
 
 use super::Queue;
+use super::healing::Fix;
 use super::ops::{MemberError, Owner, Piece};
 use super::parts::{Part, PartId, PartKind};
 use crate::counters::Counter;
@@ -28,6 +29,7 @@ impl Slots {
                     let lacking = group.membership.recovering().difference(filled);
                     lacking.union(group.membership.replacing())
                 }
+                PartKind::Check => SlotSet::new(),
                 _ => group.membership.writable(),
             };
             if group.membership.generation() == generation {
@@ -48,6 +50,8 @@ impl Queue {
         part.plan.clear();
         part.phase = 0;
         part.replan = false;
+        part.found.clear();
+        part.unread_back = false;
         let (trust, block_bytes) = (group.trust_unit(part.unit), self.volume.block_bytes);
         let planned: Result<(), PlanError> = if group.geometry.parity_count() > 0 {
             let view = StripeView {
@@ -63,11 +67,27 @@ impl Queue {
                     let Part { extents, unmap, plan, .. } = part;
                     self.planner.write_stripe(&view, extents, *unmap, plan)
                 }
-                PartKind::Recover | PartKind::Resync => {
+                PartKind::Fix => {
+                    let Part { fixes, fixing, plan, .. } = part;
+                    let Fix { slot, row, len, .. } = fixes[*fixing];
+                    let view = StripeView {
+                        readable: readable.difference(SlotSet::one(slot)),
+                        writable: SlotSet::one(slot),
+                        ..view
+                    };
+                    let filled = self.planner.fill_stripe(&view, row, len, plan);
+                    self.planner.read_back(row, plan);
+                    filled
+                }
+                PartKind::Check | PartKind::Recover | PartKind::Resync => {
                     let Part { extents, kind, plan, .. } = part;
                     extents.iter().try_for_each(|extent| {
                         let (row, len) = (extent.row, extent.segment.len);
                         match kind {
+                            PartKind::Check => {
+                                self.planner.check_stripe(&view, row, len, plan);
+                                Ok(())
+                            }
                             PartKind::Recover => self.planner.fill_stripe(&view, row, len, plan),
                             _ => self.planner.resync_stripe(&view, row, len, plan),
                         }
@@ -79,12 +99,27 @@ impl Queue {
             let view =
                 MappedView { geometry: &group.geometry, readable, writable, trust, block_bytes };
             let start = part.unit * group.lock_unit();
-            let Part { extents, kind, unmap, plan, .. } = part;
+            let Part { extents, kind, unmap, plan, fixes, fixing, .. } = part;
             extents.iter().try_for_each(|extent| {
                 let offset = start + u64::from(extent.row);
                 match kind {
                     PartKind::Write => {
                         self.planner.write_mapped(&view, offset, extent.segment, *unmap, plan)
+                    }
+                    PartKind::Check => {
+                        let (row, len) = (extent.row, extent.segment.len);
+                        self.planner.check_mapped(&view, start, row, len, plan);
+                        Ok(())
+                    }
+                    PartKind::Fix => {
+                        let Fix { slot, row, len, .. } = fixes[*fixing];
+                        let wrong: SlotSet = fixes.iter().map(|fix| fix.slot).collect();
+                        let readable = readable.difference(wrong);
+                        let view = MappedView { readable, writable: SlotSet::one(slot), ..view };
+                        let offset = start + u64::from(row);
+                        let filled = self.planner.fill_mapped(&view, offset, len, plan);
+                        self.planner.read_back(row, plan);
+                        filled
                     }
                     PartKind::Recover => {
                         self.planner.fill_mapped(&view, offset, extent.segment.len, plan)
@@ -97,7 +132,7 @@ impl Queue {
             })
         };
         if planned.is_err() {
-            return self.finish_part(id, Some(RequestErrorKind::Io));
+            return self.plan_failed(id);
         }
         self.count_method(id);
         let part = &self.parts[id as usize];
@@ -218,7 +253,10 @@ impl Queue {
         part.outstanding -= 1;
         if let Err(error) = result {
             let group = &self.volume.groups[part.group];
-            if kind == IoKind::Read {
+            if kind == IoKind::Read && part.reads_back(slot) {
+                let _borne = group.fail(slot, member);
+                part.unread_back = true;
+            } else if kind == IoKind::Read {
                 part.unreadable.insert(slot);
                 part.replan = true;
             } else if group.membership.is_vital(slot, member) || !group.fail(slot, member) {
@@ -229,7 +267,9 @@ impl Queue {
         if part.outstanding > 0 {
             return;
         }
-        if part.replan {
+        if part.unread_back {
+            self.finish_fixes(id);
+        } else if part.replan {
             self.give_back_scratch(id);
             self.make_plan(id);
         } else if !part.unwritten.is_empty() {
@@ -246,6 +286,13 @@ impl Queue {
     fn handle_unwritten(&mut self, id: PartId) {
         let part = &mut self.parts[id as usize];
         let group = &self.volume.groups[part.group];
+        if part.kind == PartKind::Fix {
+            let failed = core::mem::take(&mut part.unwritten);
+            failed.iter().for_each(|&(slot, member)| {
+                let _borne = group.fail(slot, member);
+            });
+            return self.finish_fixes(id);
+        }
         let borne =
             !part.no_space && part.unwritten.iter().all(|&(slot, member)| group.fail(slot, member));
         part.unwritten.clear();

@@ -17,13 +17,26 @@ pub(super) struct Range {
 #[derive(Debug)]
 pub(super) struct Scratch {
     free: Vec<Range>,
+    /// Length of the first piece, which any part fits into.
     len: u32,
+    /// Where the last piece ends.
+    end: u32,
 }
 
 impl Scratch {
     pub(super) fn new(len: u32) -> Self {
         let len = len - len % SCRATCH_ALIGN;
-        Self { free: alloc::vec![Range { offset: 0, len }], len }
+        Self { free: alloc::vec![Range { offset: 0, len }], len, end: len }
+    }
+
+    /// Adds memory for parts of any size; returns where it begins. It does not touch what was there
+    /// before, so that no range ever reaches from one into the other.
+    pub(super) fn grow(&mut self, len: u32) -> u32 {
+        let start = self.end + SCRATCH_ALIGN;
+        let len = len.next_multiple_of(SCRATCH_ALIGN);
+        self.end = start.checked_add(len).expect("scratch memory stays far below 4 GiB");
+        self.free.push(Range { offset: start, len });
+        start
     }
 
     /// Takes `len` bytes, rounded up to pages.

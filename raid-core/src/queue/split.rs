@@ -6,7 +6,7 @@ use super::{OUTSTANDING_MAX, Queue};
 use crate::geometry::Geometry;
 use crate::memory::{BufferName, Segment};
 use crate::plan::{Extent, IoKind, MappedView};
-use crate::request::{RequestError, RequestErrorKind, RequestKind};
+use crate::request::{Repair, RequestError, RequestErrorKind, RequestKind};
 use crate::slots::SlotSet;
 use crate::volume::MAPPED_UNIT_BYTES;
 
@@ -50,16 +50,7 @@ impl Queue {
         if state.request.kind == RequestKind::Flush {
             for group in 0..self.volume.groups.len() {
                 let kind = PartKind::Flush;
-                let birth = Birth {
-                    kind,
-                    group,
-                    unit: 0,
-                    slice: 0,
-                    tag,
-                    array_offset: 0,
-                    fua: false,
-                    unmap: false,
-                };
+                let birth = Birth { kind, group, tag, ..Birth::default() };
                 self.extents.clear();
                 self.start_part(birth, SlotSet::new());
             }
@@ -72,9 +63,9 @@ impl Queue {
             }
             let request = state.request;
             let (group, position, contiguous) = match request.kind {
-                RequestKind::Recover { group } | RequestKind::Resync { group } => {
-                    (group as usize, cursor, end - cursor)
-                }
+                RequestKind::Check { group, .. }
+                | RequestKind::Recover { group }
+                | RequestKind::Resync { group } => (group as usize, cursor, end - cursor),
                 _ => self.volume.locate(cursor),
             };
             let range = Range {
@@ -87,6 +78,9 @@ impl Queue {
             };
             let consumed = match request.kind {
                 RequestKind::Read => self.split_read(range),
+                RequestKind::Check { .. } => {
+                    self.split_part(range, PartKind::Check, SlotSet::new())
+                }
                 RequestKind::Recover { .. } => {
                     self.split_part(range, PartKind::Recover, SlotSet::new())
                 }
@@ -256,7 +250,7 @@ impl Queue {
         let mut slice = self.requests[range.tag as usize].slice;
         while slice < slice_count {
             let window = (slice * slice_bytes, (slice + 1) * slice_bytes);
-            if matches!(kind, PartKind::Recover | PartKind::Resync) {
+            if matches!(kind, PartKind::Check | PartKind::Recover | PartKind::Resync) {
                 self.extents.clear();
                 let segment = Segment::zero(slice_bytes);
                 self.extents.push(Extent { chunk: 0, row: window.0, segment });
@@ -281,6 +275,10 @@ impl Queue {
             RequestKind::WriteZeroes { unmap } => unmap,
             _ => false,
         };
+        let repair = match request.kind {
+            RequestKind::Check { repair, .. } => repair,
+            _ => Repair::None,
+        };
         Birth {
             kind,
             group: range.group,
@@ -290,6 +288,9 @@ impl Queue {
             array_offset: range.array_offset,
             fua: request.fua,
             unmap,
+            alone: false,
+            repair,
+            fix: None,
         }
     }
 
@@ -334,35 +335,52 @@ impl Queue {
     /// Ends a polled operation: its pieces are done, sent again alone, or handled as failed.
     pub(super) fn finish_operation(&mut self, token: u32, result: Result<(), MemberError>) {
         let operation = self.operations.get(token);
+        assert!(!operation.abandoned, "operation {token} has been given up already");
         let (member, kind, fua) = (operation.member, operation.kind, operation.fua);
         let mut pieces = core::mem::take(&mut operation.pieces);
-        if result.is_err() {
-            self.volume.queue_counters(self.id).count_error(member);
-        }
         if result.is_err() && pieces.len() > 1 {
+            self.volume.queue_counters(self.id).count_error(member);
             for &piece in &pieces {
                 self.operations.push_alone(member, kind, fua, piece);
             }
         } else {
-            for piece in &pieces {
-                let is_over = matches!(result, Err(MemberError::Gone | MemberError::Timeout));
-                if kind == IoKind::Read && is_over && !self.volume.read_only {
-                    self.fail_gone(piece, member);
-                }
-                match piece.owner {
-                    Owner::Part(id) => self.part_piece_done(id, member, piece.slot, kind, result),
-                    Owner::Direct { tag, group, position } => {
-                        if result.is_err() {
-                            self.read_elsewhere(piece, tag, group as usize, position);
-                        }
-                        self.finish_piece(tag, None);
-                    }
-                }
-            }
+            self.finish_pieces(&pieces, member, kind, result);
         }
         pieces.clear();
         self.operations.recycle(token, pieces);
         self.settle();
+    }
+
+    /// Handles the pieces of an operation that has ended, one way or the other.
+    pub(super) fn finish_pieces(
+        &mut self,
+        pieces: &[Piece],
+        member: usize,
+        kind: IoKind,
+        result: Result<(), MemberError>,
+    ) {
+        if result.is_err() {
+            self.volume.queue_counters(self.id).count_error(member);
+        }
+        for piece in pieces {
+            let is_over = matches!(result, Err(MemberError::Gone | MemberError::Timeout));
+            if kind == IoKind::Read && is_over && !self.volume.read_only {
+                self.fail_gone(piece, member);
+            }
+            if kind == IoKind::Read && result == Err(MemberError::Io) {
+                self.volume.queue_counters(self.id).count_read_error(member);
+                self.heal(piece, member);
+            }
+            match piece.owner {
+                Owner::Part(id) => self.part_piece_done(id, member, piece.slot, kind, result),
+                Owner::Direct { tag, group, position } => {
+                    if result.is_err() {
+                        self.read_elsewhere(piece, tag, group as usize, position);
+                    }
+                    self.finish_piece(tag, None);
+                }
+            }
+        }
     }
 
     /// A member that is gone or does not answer leaves the array at once, if that can be borne; the

@@ -29,6 +29,8 @@ pub(crate) struct Group {
     /// A write failed in a way that may have left a stripe inconsistent: never mark clean.
     pub(super) suspect: AtomicBool,
     pub(super) suspicion: AtomicU64,
+    /// Sectors that checks found to mismatch.
+    pub(super) mismatches: AtomicU64,
     pub(super) dirty_wanted: AtomicBool,
     pub(super) dirty_durable: AtomicBool,
     /// The dirty mark was found when the array was opened. It may be on one member alone, or in its
@@ -106,6 +108,7 @@ impl Group {
             intent,
             suspect: AtomicBool::new(false),
             suspicion: AtomicU64::new(0),
+            mismatches: AtomicU64::new(0),
             dirty_wanted: AtomicBool::new(dirty),
             dirty_durable: AtomicBool::new(dirty),
             unproven: AtomicBool::new(dirty && redundant),

@@ -88,7 +88,7 @@ impl ModelMemory {
         }
     }
 
-    fn put(&mut self, segment: &Segment, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, segment: &Segment, bytes: &[u8]) {
         let range = segment.offset as usize..(segment.offset + segment.len) as usize;
         match segment.buffer {
             BufferName::Request(tag) => {
