@@ -82,6 +82,7 @@ impl Engine {
             dirty: true,
             intent: None,
             recovering: Vec::new(),
+            doubtful: false,
         };
         let config =
             VolumeConfig { groups: vec![group], outer: None, block_bytes: 512, read_only: false };

@@ -23,6 +23,7 @@
 //! `stale` bits are regions that a member which has come back missed: they are what was set when it
 //! came, and go as its recovery gets on.
 
+use crate::planted;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -151,6 +152,11 @@ impl Intent {
     /// Notes that the regions at or after `start` that end at `end` or before are in sync again;
     /// `u64::MAX` reaches the last one.
     pub(crate) fn synced(&self, start: u64, end: u64) {
+        if planted::is(26) {
+            let granule = 1u64 << self.granule_shift;
+            let end = end.checked_next_multiple_of(granule).unwrap_or(end);
+            return self.clear_within(&self.unsynced, start / granule * granule, end);
+        }
         self.clear_within(&self.unsynced, start, end);
     }
 
@@ -205,6 +211,7 @@ impl Intent {
     pub(crate) fn age(&self) {
         for index in 0..self.durable.len() {
             let touched = self.touched[index].swap(0, Ordering::SeqCst);
+            let touched = if planted::is(22) { 0 } else { touched };
             let kept = touched | self.unsynced[index].load(Ordering::SeqCst);
             let old = self.durable[index].load(Ordering::SeqCst) & !kept;
             if old == 0 {

@@ -19,6 +19,10 @@ pub mod md;
 pub mod memory;
 pub mod parity;
 pub mod plan;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 pub mod queue;
 pub mod request;
 pub mod slots;

@@ -125,6 +125,8 @@ pub struct Queue {
     wakeups: u32,
     in_flight: u32,
     working: Working,
+    /// Borders of the rows of writes that may be joined.
+    borders: Vec<u32>,
     /// Members that a phase's operations go to.
     targets: Vec<usize>,
     extents: Vec<Extent>,
@@ -174,6 +176,7 @@ impl Queue {
             wakeups: 0,
             in_flight: 0,
             working: Working::default(),
+            borders: Vec::new(),
             targets: Vec::new(),
             extents: Vec::new(),
         })

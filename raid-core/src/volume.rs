@@ -30,6 +30,7 @@ use crate::geometry::Geometry;
 use crate::intent::IntentConfig;
 use crate::lock::{LockTable, QUEUE_COUNT_MAX};
 use crate::plan::Trust;
+use crate::planted;
 use crate::slots::SlotSet;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -286,7 +287,9 @@ impl Volume {
         };
         let period = state.period.load(Ordering::SeqCst);
         let before = (period + 1) as usize % 2;
-        if state.writes.iter().any(|counts| counts[before].load(Ordering::SeqCst) > 0) {
+        if !planted::is(23)
+            && state.writes.iter().any(|counts| counts[before].load(Ordering::SeqCst) > 0)
+        {
             return false;
         }
         // In this order: a write that begins in between touches its bits after they were read, in

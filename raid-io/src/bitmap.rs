@@ -35,6 +35,8 @@ pub(crate) struct Bitmap {
     sync_bytes: u64,
     /// The members do not say the same yet.
     is_unequal: bool,
+    /// The last words taken over have fewer bits somewhere.
+    takes_back: bool,
 }
 
 /// What is known of a group when its bitmap is read.
@@ -93,7 +95,7 @@ impl Bitmap {
             image.change_all();
         }
         let config = IntentConfig { granule_bytes: granule, words: words_of(&regions) };
-        Ok((Self { image, granule, sync_bytes, is_unequal: !is_equal }, config))
+        Ok((Self { image, granule, sync_bytes, is_unequal: !is_equal, takes_back: false }, config))
     }
 
     /// Returns the header as it is or will be on the members.
@@ -108,8 +110,14 @@ impl Bitmap {
 
     /// Takes over what the engine wants on the members.
     pub(crate) fn apply(&mut self, intent: &IntentImage) {
+        self.takes_back = false;
         for &index in &intent.changed {
             let start = index as u64 * 64 * self.granule;
+            self.takes_back |=
+                (0..64).filter(|bit| intent.words[index] >> bit & 1 == 0).any(|bit| {
+                    let first = start + bit * self.granule;
+                    self.image.is_dirty(first..first + self.granule)
+                });
             self.image.clear(start..start.saturating_add(64 * self.granule));
             let word = intent.words[index];
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
@@ -139,6 +147,10 @@ impl Bitmap {
         ranges: &[Range<u64>],
     ) -> Result<(), Error> {
         let place = place(&self.image, member, superblock)?;
+        if self.takes_back {
+            // What was written to a region is stable here before the bitmap stops naming it.
+            member.flush()?;
+        }
         for range in ranges {
             let bytes = &self.image.bytes()[range.start as usize..range.end as usize];
             member.write_range(place.start + range.start, bytes)?;

@@ -215,6 +215,7 @@ fn group_of(
             dirty: false,
             intent: None,
             recovering: Vec::new(),
+            doubtful: false,
         },
         members: vec![None; slot_count],
         metadata: None,
@@ -248,6 +249,7 @@ fn group_of(
     if resynced_bytes.is_some() && !(degraded && options.force) {
         group.config.trust = Trust::Unsynced;
     }
+    group.config.doubtful = resynced_bytes.is_some() && degraded;
     group.config.dirty = resynced_bytes == Some(0);
     let was_clean = resynced_bytes != Some(0);
     let newest = superblock(assembly.newest)?;

@@ -53,6 +53,7 @@ pub(crate) fn over_devices(
             dirty: false,
             intent: None,
             recovering: Vec::new(),
+            doubtful: false,
         };
         let member = |(slot, device): (usize, &Option<Arc<dyn MemberDevice>>)| {
             let name = format!("memory-{index}-{slot}");

@@ -133,6 +133,13 @@ fn assemble_group(
     };
     let assembly = match decided {
         Ok(assembly) => assembly,
+        // Superblocks of one event count that contradict each other, and nobody was left out by the
+        // operator: both are from updates that a crash cut.
+        Err(AssembleError::SplitBrain { .. }) if bearable => {
+            machine.counts.disagreements += 1;
+            decide(&loaded, member_bytes, true)
+                .map_err(|error| Violation::new("O10", format!("force does not help: {error}")))?
+        }
         Err(error) if bearable => {
             let what = format!("group {group} with slots {:?} is refused: {error}", list(usable));
             return Err(Violation::new("O10", what));
@@ -164,17 +171,23 @@ fn assemble_group(
 }
 
 /// Slots that the newest superblock there calls faulty (an update that the crash cut may say so on
-/// some members before the engine has heard that it is durable), and those two updates behind: two
-/// crashes, each in the middle of an update, leave them out, which costs redundancy and no data.
+/// some members before the engine has heard that it is durable), those two updates behind, and
+/// those
+/// one behind that call a member faulty who is not: two crashes, each in the middle of an update,
+/// leave them out, which costs redundancy and no data.
 fn called_faulty(machine: &Machine, group: usize, present: SlotSet) -> SlotSet {
     let image = |slot: usize| machine.members[machine.member(group, slot)].live();
     let newest = present.iter().max_by_key(|&slot| raw_superblock(image(slot)).events);
     let Some(newest) = newest else { return SlotSet::new() };
     let events = raw_superblock(image(newest)).events;
     let slots = machine.geometry.slots();
+    let is_faulty = |teller: usize, slot: usize| raw_role(image(teller), slot) == 0xfffe;
     let is_out = |&slot: &usize| {
-        let lags = present.contains(slot) && raw_superblock(image(slot)).events + 1 < events;
-        lags || raw_role(image(newest), slot) == 0xfffe
+        let lag = present.contains(slot).then(|| events - raw_superblock(image(slot)).events);
+        let contradicts = |lag: u64| {
+            lag == 1 && slots.iter().any(|at| is_faulty(slot, at) && !is_faulty(newest, at))
+        };
+        lag.is_some_and(|lag| lag > 1 || contradicts(lag)) || is_faulty(newest, slot)
     };
     slots.iter().filter(is_out).collect()
 }
@@ -186,7 +199,10 @@ fn leave_out_contradicting(machine: &mut Machine, group: usize) {
     let loaded = load(machine, group);
     let member_bytes = DATA_OFFSET + machine.options.shape.component;
     let decided = decide(&loaded, member_bytes, false);
-    if !matches!(decided, Err(AssembleError::Disagreement { .. })) {
+    if !matches!(
+        decided,
+        Err(AssembleError::Disagreement { .. } | AssembleError::SplitBrain { .. })
+    ) {
         return;
     }
     machine.counts.disagreements += 1;
@@ -281,6 +297,7 @@ fn start_of(
             dirty: resynced_bytes == Some(0),
             intent,
             recovering: Vec::new(),
+            doubtful: resynced_bytes.is_some() && in_sync.len() < slots,
         },
         metadata: GroupMetadata { superblocks, bitmap },
         resynced_bytes,

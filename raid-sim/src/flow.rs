@@ -20,6 +20,7 @@ impl World<'_> {
                 progress |= self.drive_queue(queue)?;
             }
             if !progress {
+                self.note_leavers();
                 return Ok(());
             }
         }
@@ -82,6 +83,10 @@ impl World<'_> {
         self.machine.tick();
         self.monitor_io(&pending, "is executed")?;
         let result = self.execute(&pending);
+        if result.is_err() && pending.kind != IoKind::Read {
+            let (group, _) = self.place_of(pending.member);
+            self.taint_beyond(group, result == Err(MemberError::NoSpace));
+        }
         self.machine.note(pending.sent << 1 ^ u64::from(result.is_err()));
         self.log(|| {
             let Pending { member, kind, offset, len, sent, .. } = &pending;
@@ -132,6 +137,7 @@ impl World<'_> {
             }
             self.hurt[group].insert(slot);
             self.note_bad(pending);
+            self.machine.oracle.forget_reads();
             let late = kind == FaultKind::Timeout;
             return Err(if late { MemberError::Timeout } else { MemberError::Io });
         }

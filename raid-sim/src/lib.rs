@@ -77,6 +77,28 @@ pub fn run_with_lie(seed: u64, lie: &str) -> Option<Verdict> {
     Some(verdict(seed, Some(lie)))
 }
 
+/// The mistakes that can be planted into the engine: number, and what is done wrong.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn mistakes() -> &'static [(u32, &'static str)] {
+    raid_core::planted::LIST
+}
+
+/// Plants a mistake and plays stories from `seed` on until one breaks a promise or the time is up.
+/// The mistake is taken out again; nothing else may be simulated meanwhile.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn hunt(mistake: u32, seed: u64, limit: std::time::Duration) -> Option<Verdict> {
+    let start = std::time::Instant::now();
+    raid_core::planted::plant(mistake);
+    let found = (seed..)
+        .take_while(|_| start.elapsed() < limit)
+        .map(run)
+        .find(|verdict| verdict.violation.is_some());
+    raid_core::planted::plant(0);
+    found
+}
+
 fn verdict(seed: u64, lie: Option<Lie>) -> Verdict {
     let outcome = story::play(&Script::of_seed(seed, lie));
     let (counts, trace, violation) = (outcome.counts, outcome.trace, outcome.violation);

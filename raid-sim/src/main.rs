@@ -34,12 +34,20 @@ struct Arguments {
     /// Go on after a violation, and list them all.
     #[arg(long)]
     keep_going: bool,
+    /// Plant every mistake into the engine, one after the other: each must be noticed in time.
+    #[cfg(feature = "planted")]
+    #[arg(long)]
+    planted: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // Panics of the engine are caught and reported as what they are.
     std::panic::set_hook(Box::new(|_| {}));
+    #[cfg(feature = "planted")]
+    if arguments.planted {
+        return plant_all(arguments.seed);
+    }
     let start = Instant::now();
     let limit = arguments.hours.map(|hours| Duration::from_secs_f64(hours * 3600.0));
     let next = AtomicU64::new(0);
@@ -89,4 +97,31 @@ fn main() -> ExitCode {
     let seconds = start.elapsed().as_secs_f64();
     println!("{counts}, {} violations, {seconds:.1} s", failures.len());
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Time in which each planted mistake must be noticed.
+#[cfg(feature = "planted")]
+const HUNT: Duration = Duration::from_secs(600);
+
+/// Plants each mistake; says when and by which oracle it is noticed.
+#[cfg(feature = "planted")]
+fn plant_all(seed: u64) -> ExitCode {
+    let mut missed = 0;
+    for &(number, what) in raid_sim::mistakes() {
+        let start = Instant::now();
+        let found = raid_sim::hunt(number, seed, HUNT);
+        let seconds = start.elapsed().as_secs_f64();
+        match found.as_ref().and_then(|verdict| Some((verdict.seed, verdict.violation.as_ref()?))) {
+            Some((at, violation)) => {
+                let (oracle, stories) = (violation.oracle, at - seed + 1);
+                println!("{number:>2} {what}: {oracle}, after {stories} stories, {seconds:.2} s");
+            }
+            None => {
+                missed += 1;
+                println!("{number:>2} {what}: NOT NOTICED in {seconds:.0} s");
+            }
+        }
+    }
+    println!("{} mistakes planted, {missed} not noticed", raid_sim::mistakes().len());
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -146,8 +146,9 @@ impl GroupMetadata {
             .map_err(|error| Violation::new("engine", format!("update: {error}")))?;
         if let Some(bitmap) = &mut self.bitmap {
             let mut head = head_of(all[0], bitmap, geometry_sync_bytes)?;
+            // A member that force put back may be older than its array's bitmap.
             head.events = events;
-            if whole {
+            if whole || head.events_cleared > events {
                 head.events_cleared = events;
             }
             bitmap[..HEAD_BYTES].copy_from_slice(&head.encode());

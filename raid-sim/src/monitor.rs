@@ -29,7 +29,8 @@ impl World<'_> {
         {
             return Err(Violation::new("O9", format!("{pending:?} leaves the data area")));
         }
-        let writes = matches!(pending.kind, IoKind::Write | IoKind::WriteZeroes { .. });
+        let writes = matches!(pending.kind, IoKind::Write | IoKind::WriteZeroes { .. })
+            && !self.changes_nothing(pending);
         self.written[group] |= writes;
         let redundant = self.machine.options.shape.level.is_redundant();
         if !writes || !redundant {
@@ -55,6 +56,24 @@ impl World<'_> {
             }
         }
         Ok(())
+    }
+
+    /// True if the member holds these bytes already, readable or not: an unreadable block is
+    /// written
+    /// anew. That makes no row inconsistent, wherever it is cut, and needs no mark. In a row that
+    /// the write hole reached, and that was stopped cleanly since, nothing says that what is
+    /// regenerated is not what was there.
+    fn changes_nothing(&mut self, pending: &Pending) -> bool {
+        let bytes = self.bytes_of(pending);
+        let (group, _) = self.place_of(pending.member);
+        let block = u64::from(self.machine.options.block);
+        let image = self.machine.members[pending.member].live();
+        bytes.chunks(block as usize).zip(0..).all(|(bytes, index)| {
+            let start = pending.offset + index * block;
+            let same = image[start as usize..start as usize + bytes.len()] == *bytes;
+            let row = start.saturating_sub(DATA_OFFSET) / block;
+            same || self.machine.tainted.contains(&(group, row))
+        })
     }
 
     /// Bitmap addresses of some bytes of a slot's data area. For RAID 10, whose bitmap counts array
@@ -83,11 +102,12 @@ impl World<'_> {
         began: u64,
         whole: bool,
     ) -> Result<(), Violation> {
-        self.note_leavers();
         for &group in groups.iter().filter(|&&group| self.written[group]) {
             let in_sync = self.volume.in_sync(group);
             for out in self.machine.geometry.slots().difference(in_sync).iter() {
-                if !whole && self.left_at[group][out] >= began {
+                // Who left in this very event may belong to another request.
+                let left_at = self.left_at[group][out];
+                if left_at == u64::MAX || !whole && left_at >= began {
                     continue;
                 }
                 for slot in in_sync.iter() {
@@ -185,9 +205,7 @@ impl World<'_> {
         let writes = matches!(&flight.errand, Errand::Client(op) if op.kind != OpKind::Read);
         let sectors = flight.first..flight.first + flight.count;
         let block = u64::from(self.machine.options.block) / SECTOR as u64;
-        if (writes || flight.count > 1)
-            && sectors.clone().any(|at| self.is_unit_crowded(at, flight.began))
-        {
+        if writes && sectors.clone().any(|at| self.is_unit_crowded(at, flight.began)) {
             return true;
         }
         sectors.clone().any(|sector| {
@@ -199,8 +217,8 @@ impl World<'_> {
     }
 
     /// True if the slots with unreadable sectors anywhere in a sector's lock unit are more than the
-    /// level bears. The engine plans a request's part of a unit as one, joined with others that
-    /// wait: each row may be readable, and the request still fails. Read alone it succeeds.
+    /// level bears. Writes that wait for one unit are joined: if a row of one of them cannot be
+    /// completed, all of them fail, though the others were written.
     fn is_unit_crowded(&self, sector: u64, began: u64) -> bool {
         let (group, places) = self.machine.places(sector);
         let mut lost = self.lost(group);

@@ -254,8 +254,9 @@ fn shape(random: &mut Random) -> Shape {
     };
     let chunk = random.pick(&[4096, 8192]);
     let component = match level {
-        // Now and then more than one lock unit of 256 KiB.
-        Level::Raid0 | Level::Raid1 | Level::Raid10 if random.chance(12) => 192 * 1024,
+        // Now and then more than one run of balanced copies, or lock unit of 256 KiB.
+        Level::Raid1 if random.chance(35) => 192 * 1024,
+        Level::Raid0 | Level::Raid10 if random.chance(12) => 192 * 1024,
         _ => chunk * random.between(3, 8),
     };
     Shape { level, layout, layout_name: name, slots, groups, chunk, component }

@@ -13,7 +13,7 @@ use raid_core::volume::{GroupConfig, OuterConfig, Volume, VolumeConfig};
 use crate::checks::{check_parity, check_sector};
 use crate::machine::Machine;
 use crate::memory::SimMemory;
-use crate::options::{DATA_OFFSET, OUTER_OFFSET};
+use crate::options::{DATA_OFFSET, OUTER_OFFSET, OpKind};
 use crate::report::Violation;
 use crate::workload::{SECTOR, describe, value_of};
 use crate::world::{Errand, Flight, World};
@@ -74,6 +74,22 @@ impl World<'_> {
                 || self.has_bad(&self.machine.was_bad, group, slot, offset)
         });
         missing && self.machine.tainted.contains(&self.machine.row(sector))
+    }
+
+    /// A member write failed, and more is lost than the group bears, or members have no room: the
+    /// writes under way will fail and leave their rows as they are, some parts new and some old.
+    pub(crate) fn taint_beyond(&mut self, group: usize, no_space: bool) {
+        if !no_space && self.machine.geometry.tolerates(&self.lost(group)) {
+            return;
+        }
+        let modifies = |flight: &&Flight| match &flight.errand {
+            Errand::Client(op) => !matches!(op.kind, OpKind::Flush | OpKind::Read),
+            _ => false,
+        };
+        let writes: Vec<Flight> = self.flights.values().filter(modifies).cloned().collect();
+        for flight in writes {
+            self.taint_failed(&flight);
+        }
     }
 
     /// A write to a degraded parity group failed: its rows may be inconsistent.
@@ -139,7 +155,9 @@ impl World<'_> {
             })
             .collect();
         for sector in 0..machine.oracle.sector_count() {
-            let Some(value) = machine.oracle.value(sector) else { continue };
+            let Some(value) = machine.oracle.value(sector).filter(|_| !self.is_hole(sector)) else {
+                continue;
+            };
             check_sector(shape, &images, sector, value)
                 .map_err(|message| Violation::new("O5", message))?;
         }
@@ -201,6 +219,7 @@ impl Reader {
                 dirty: false,
                 intent: None,
                 recovering: Vec::new(),
+                doubtful: false,
             })
             .collect();
         let outer = machine.outer.as_ref().map(|geometry| OuterConfig {

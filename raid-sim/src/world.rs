@@ -247,7 +247,6 @@ impl<'m> World<'m> {
             }
             self.sync_on()?;
             self.drive()?;
-            self.note_leavers();
             if self.flights.is_empty() {
                 self.machine.oracle.tidy();
             }

@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask arm`, `cargo xtask tidy`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask arm`,
+//! `cargo xtask planted`, `cargo xtask tidy`.
 
 mod arm;
 mod peers;
@@ -14,6 +15,8 @@ commands:
                        tests, peers included; as root on Debian the peers are installed first
   arm [--no-install]   the parity tests on an emulated 64-bit Arm (NEON) and on emulated x86-64
                        CPUs without AVX; a part of test
+  planted              plants mistakes into the engine, one after the other: the simulator must
+                       notice each within ten minutes
   tidy                 the project's own rules about its files";
 
 fn main() -> ExitCode {
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
         ["test", "--no-install"] => steps::test(false),
         ["arm"] => arm::run(true),
         ["arm", "--no-install"] => arm::run(false),
+        ["planted"] => steps::planted(),
         ["tidy"] => tidy::run(),
         ["--help" | "-h" | "help"] => {
             println!("{USAGE}");

@@ -31,6 +31,8 @@ pub(crate) fn test(install: bool) -> Result<(), String> {
         cargo(step)?;
     }
     tests()?;
+    let planted = ["test", "--package", "raid-sim", "--features", "planted", "--test", "planted"];
+    cargo(("planted mistakes", &planted, &[]))?;
     arm::run(install)?;
     println!("== all passed in {} s", start.elapsed().as_secs());
     Ok(())
@@ -45,6 +47,12 @@ fn tests() -> Result<(), String> {
         return cargo(("examples in documentation", &["test", "--workspace", "--doc"], &[]));
     }
     cargo(("tests", &["test", "--workspace", "--no-fail-fast"], &[]))
+}
+
+/// Mistakes in the engine, which the simulator must notice: the oracle is tested.
+pub(crate) fn planted() -> Result<(), String> {
+    let run = ["run", "--release", "--package", "raid-sim", "--features", "planted", "--"];
+    cargo(("planted mistakes", &[&run[..], &["--seed", "1", "--planted"]].concat(), &[]))
 }
 
 fn cargo_path() -> String {

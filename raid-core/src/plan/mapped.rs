@@ -4,6 +4,7 @@
 use super::{ComputeOp, IoKind, Plan, PlanError, Planner, Trust};
 use crate::geometry::{Geometry, Level};
 use crate::memory::Segment;
+use crate::planted;
 use crate::slots::SlotSet;
 
 /// Neighbouring addresses are read from the same copy in runs of this many bytes, so that a member
@@ -34,7 +35,8 @@ impl MappedView<'_> {
     /// later the copies take turns by address.
     pub fn read_place(&self, offset: u64) -> Option<(usize, u64, u64)> {
         let copies = self.geometry.copy_count();
-        let balanced = self.trust == Trust::InSync && self.geometry.level() == Level::Raid1;
+        let balanced = (self.trust == Trust::InSync || planted::is(13))
+            && self.geometry.level() == Level::Raid1;
         let first = if balanced { (offset / COPY_RUN_BYTES) as usize % copies } else { 0 };
         let run = if balanced { COPY_RUN_BYTES - offset % COPY_RUN_BYTES } else { u64::MAX };
         (0..copies).map(|turn| (first + turn) % copies).find_map(|copy| {
@@ -155,7 +157,8 @@ fn write_pieces(
         for copy in 0..copies {
             let place = view.geometry.copy(offset + u64::from(done), copy);
             len = len.min(u32::try_from(place.contiguous_bytes).unwrap_or(u32::MAX));
-            if view.writable.contains(place.slot) {
+            let left_out = planted::is(14) && copy > 0 && copy + 1 == copies;
+            if view.writable.contains(place.slot) && !left_out {
                 plan.write(place.slot, kind, place.member_offset, source.slice(done, len));
                 stored += 1;
             }

@@ -8,6 +8,7 @@
 
 use super::{ComputeOp, Extent, Plan, PlanError, Planner, StripeView, Trust};
 use crate::memory::Segment;
+use crate::planted;
 use alloc::vec::Vec;
 
 impl Planner {
@@ -134,7 +135,10 @@ impl Planner {
                 self.order(&view.stripe, &old, len);
                 let sources = plan.operands(self.ordered.iter().copied());
                 let out = target[chunk].unwrap_or_else(|| plan.scratch(len));
-                let lost = view.stripe.syndrome_index(chunk);
+                let mut lost = view.stripe.syndrome_index(chunk);
+                if planted::is(10) {
+                    lost = (lost + 1) % view.data_count();
+                }
                 plan.computes.push(ComputeOp::RecoverFromQ { lost, sources, q, out });
                 old[chunk] = Some(out);
             }
@@ -149,7 +153,10 @@ impl Planner {
                 });
                 pair.sort_unstable_by_key(|&(index, _)| index);
                 let lost = pair.map(|(index, _)| index);
-                let out = pair.map(|(_, out)| out);
+                let mut out = pair.map(|(_, out)| out);
+                if planted::is(21) {
+                    out.reverse();
+                }
                 plan.computes.push(ComputeOp::RecoverTwo { lost, sources, p, q, out });
             }
             (lost, _, _) => {
@@ -186,7 +193,7 @@ impl Planner {
             if head {
                 edges.push(edge(wide.row));
             }
-            if tail && !(head && last == wide.row) {
+            if tail && !(head && last == wide.row) && !planted::is(24) {
                 edges.push(edge(last));
             }
             aligned.push(wide);
@@ -238,7 +245,9 @@ impl StripeView<'_> {
     }
 
     fn source(&self, parity: Option<usize>) -> Option<usize> {
-        parity.filter(|&slot| self.trust == Trust::InSync && self.readable.contains(slot))
+        parity.filter(|&slot| {
+            (self.trust == Trust::InSync || planted::is(11)) && self.readable.contains(slot)
+        })
     }
 
     /// How many lost chunks the readable parities can replace.

@@ -18,6 +18,7 @@
 
 use super::{ComputeOp, Extent, IoKind, Method, Plan, PlanError, Planner, StripeView, Trust};
 use crate::memory::Segment;
+use crate::planted;
 
 /// What a write stores as P and Q.
 #[derive(Clone, Copy, Default)]
@@ -117,8 +118,11 @@ impl Planner {
                 for (old, new) in all.iter_mut().zip(&self.row) {
                     *old = new.or(*old);
                 }
-                let new = self.generate(view, &all, len, plan);
+                let mut new = self.generate(view, &all, len, plan);
                 self.old = all;
+                if planted::is(34) {
+                    new.p = None;
+                }
                 new
             }
         };
@@ -141,7 +145,7 @@ impl Planner {
         if parities == 0 {
             return Ok(Method::DataOnly);
         }
-        if written == data_count {
+        if written + usize::from(planted::is(12)) >= data_count {
             return Ok(Method::FullStripe);
         }
         let (mut lost, mut lost_kept, mut lost_written) = (0, 0, 0);
@@ -231,7 +235,7 @@ impl Planner {
         }
         for chunk in 0..view.data_count() {
             let (Some(old), Some(new)) = (old[chunk], self.row[chunk]) else { continue };
-            let index = view.stripe.syndrome_index(chunk);
+            let index = if planted::is(8) { 0 } else { view.stripe.syndrome_index(chunk) };
             let op = match (p, q) {
                 (Some(p), Some(q)) if written == 1 => ComputeOp::UpdatePq { index, old, new, p, q },
                 (Some(p), None) if written == 1 => ComputeOp::UpdateP { old, new, p },
@@ -279,6 +283,7 @@ impl Planner {
 
 /// Stores new parities on the slots that take them.
 pub(super) fn write_parity(view: &StripeView<'_>, start: u32, new: NewParity, plan: &mut Plan) {
+    let new = if planted::is(9) { NewParity { p: new.q.or(new.p), q: new.p } } else { new };
     for (slot, segment) in [(view.writable_p(), new.p), (view.writable_q(), new.q)] {
         if let (Some(slot), Some(segment)) = (slot, segment) {
             plan.write(slot, IoKind::Write, view.offset(start), segment);

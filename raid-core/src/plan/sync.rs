@@ -3,6 +3,7 @@
 
 use super::parity_write::write_parity;
 use super::{IoKind, MappedView, Plan, PlanError, Planner, StripeView};
+use crate::planted;
 use alloc::vec::Vec;
 
 impl Planner {
@@ -19,7 +20,7 @@ impl Planner {
         len: u32,
         plan: &mut Plan,
     ) -> Result<(), PlanError> {
-        if view.writable_p().is_none() && view.writable_q().is_none() {
+        if planted::is(16) || view.writable_p().is_none() && view.writable_q().is_none() {
             return Ok(());
         }
         let wanted: Vec<_> = (0..view.data_count()).map(|_| None).collect();
@@ -135,7 +136,8 @@ impl Planner {
             for copy in 0..copies {
                 let place = view.geometry.copy(offset + u64::from(done), copy);
                 let same = (place.slot, place.member_offset) == (source, member_offset);
-                if !same && view.writable.contains(place.slot) {
+                let left_out = planted::is(15) && copy + 1 == copies;
+                if !same && !left_out && view.writable.contains(place.slot) {
                     plan.write(place.slot, IoKind::Write, place.member_offset, segment);
                 }
             }

@@ -52,7 +52,7 @@ impl Queue {
         };
         let group = &self.volume.groups[group_index];
         let Some(tag) = tag.filter(|_| group.redundant && !self.volume.read_only) else { return };
-        if group.membership.member(piece.slot) != member {
+        if group.membership.member(piece.slot) != member || !group.is_proven() {
             return;
         }
         let offset = piece.offset - self.volume.data_offset(member);
@@ -240,6 +240,7 @@ impl Queue {
             let Mismatch { row, len, suspect, evidence } = *mismatch;
             let fix = |slot| Fix { slot, row, len, finding: Some(*mismatch) };
             let proven = suspect.filter(|_| !has_parity || evidence >= EVIDENCE_MIN);
+            let proven = proven.filter(|_| group.is_proven());
             match (part.repair, proven) {
                 (Repair::None, _) | (Repair::Proven, None) => {}
                 (_, Some(slot)) => fixes.push(fix(slot)),
@@ -281,7 +282,7 @@ impl Queue {
                     self.give_back_scratch(id);
                     return self.make_plan(id);
                 }
-                return self.finish_part(id, None);
+                return self.finish_fixes(id);
             }
             // It says that it has written, and has not.
             let _borne = self.volume.groups[part.group].fail(fix.slot, member);
@@ -300,7 +301,9 @@ impl Queue {
             }
             told = Some(mismatch);
         }
-        self.finish_part(id, None);
+        // Who failed meanwhile must be recorded before a write that waits for this is answered.
+        self.parts[id as usize].fixes.clear();
+        self.acknowledge(id);
     }
 
     fn tell(&self, id: PartId, mismatch: &Mismatch, repaired: bool) {

@@ -13,7 +13,9 @@ use super::scratch::Range;
 use super::{NONE, Queue};
 use crate::counters::Counter;
 use crate::lock::{LockMode, LockTable};
+use crate::memory::SCRATCH_ALIGN;
 use crate::plan::{Extent, Mismatch, Plan};
+use crate::planted;
 use crate::request::{Repair, RequestError, RequestErrorKind};
 use crate::slots::SlotSet;
 use crate::volume::WriteGate;
@@ -157,7 +159,8 @@ impl Part {
         };
         same_unit
             && both_plain
-            && !self.extents.iter().any(|a| other.extents.iter().any(|b| meets(a, b)))
+            && (planted::is(29)
+                || !self.extents.iter().any(|a| other.extents.iter().any(|b| meets(a, b))))
     }
 }
 
@@ -206,7 +209,13 @@ impl Queue {
             self.send_flushes(id);
             return id;
         }
-        part.word = LockTable::word_of(birth.group, birth.unit, birth.slice);
+        if birth.kind == PartKind::Read && planted::is(32) {
+            part.stage = Stage::Unlocked;
+            self.pass_gate(id);
+            return id;
+        }
+        let apart = if planted::is(19) { birth.tag << 8 } else { 0 };
+        part.word = LockTable::word_of(birth.group, birth.unit, birth.slice + apart);
         let (word, mode) = (part.word, part.mode());
         if self.parked[word].0 == NONE && self.volume.locks.acquire(word, self.id, mode) {
             self.parts[id as usize].stage = Stage::Locked;
@@ -282,7 +291,10 @@ impl Queue {
     fn join_parked(&mut self, id: PartId, word: usize) {
         for _ in 1..JOINED_MAX {
             let (head, _) = self.parked[word];
-            if head == NONE || !self.parts[id as usize].can_join(&self.parts[head as usize]) {
+            if head == NONE
+                || !self.parts[id as usize].can_join(&self.parts[head as usize])
+                || !self.fits_scratch(id, head)
+            {
                 return;
             }
             let joined = self.unpark(word);
@@ -297,6 +309,31 @@ impl Queue {
             self.free_parts.push(head);
             self.count(Counter::Joined);
         }
+    }
+
+    /// True if the plan of two parts together is sure to fit the scratch arena. Each run of rows
+    /// takes whole pages of it for every chunk and parity: many small writes of different rows take
+    /// far more than their bytes.
+    fn fits_scratch(&mut self, id: PartId, other: PartId) -> bool {
+        let (part, other) = (&self.parts[id as usize], &self.parts[other as usize]);
+        let geometry = &self.volume.groups[part.group].geometry;
+        let extents = || part.extents.iter().chain(&other.extents);
+        let whole_pages =
+            |extent: &Extent| (extent.row | extent.row_end()).is_multiple_of(SCRATCH_ALIGN);
+        if geometry.parity_count() == 0 || extents().all(whole_pages) {
+            return true;
+        }
+        self.borders.clear();
+        self.borders.extend(extents().flat_map(|extent| [extent.row, extent.row_end()]));
+        self.borders.sort_unstable();
+        let is_written = |rows: &&[u32]| {
+            extents().any(|extent| extent.row <= rows[0] && rows[1] <= extent.row_end())
+        };
+        let runs = self.borders.windows(2).filter(|rows| rows[0] < rows[1]).filter(is_written);
+        let pages: u64 =
+            runs.map(|rows| u64::from((rows[1] - rows[0]).next_multiple_of(SCRATCH_ALIGN))).sum();
+        // Every data chunk once, old parity, new parity, and one to spare.
+        pages * (geometry.slot_count() as u64 + 5) <= u64::from(self.scratch.len())
     }
 
     /// Lets a locked part go on if the metadata allows it.
@@ -328,15 +365,19 @@ impl Queue {
         part.gate = Gate::Ack;
         let gate = match part.kind {
             PartKind::Check => return self.checked(id),
-            PartKind::Fix => return self.fixed(id),
+            PartKind::Fix if !part.fixes.is_empty() => return self.fixed(id),
             PartKind::Read => WriteGate::Open,
             PartKind::Flush if self.volume.read_only => WriteGate::Open,
-            PartKind::Flush | PartKind::Recover | PartKind::Resync | PartKind::Write => {
-                self.volume.groups[part.group].ack_gate()
-            }
+            PartKind::Fix
+            | PartKind::Flush
+            | PartKind::Recover
+            | PartKind::Resync
+            | PartKind::Write => self.volume.groups[part.group].ack_gate(),
         };
         match gate {
             WriteGate::Open => self.finish_part(id, None),
+            // A fix that failed is nobody's error.
+            WriteGate::Stopped if part.kind == PartKind::Fix => self.finish_part(id, None),
             WriteGate::Stopped => self.finish_part(id, Some(RequestErrorKind::Io)),
             WriteGate::Wait => self.metadata_waiting.push(id),
         }

@@ -8,6 +8,7 @@ use super::parts::{Part, PartId, PartKind};
 use crate::counters::Counter;
 use crate::memory::Segment;
 use crate::plan::{IoKind, MappedView, Method, Phase, PlanError, StripeView};
+use crate::planted;
 use crate::request::RequestErrorKind;
 use crate::slots::SlotSet;
 use crate::volume::Group;
@@ -33,6 +34,7 @@ impl Slots {
                 _ => group.membership.writable(),
             };
             if group.membership.generation() == generation {
+                let filled = if planted::is(35) { group.geometry.slots() } else { filled };
                 let readable = filled.difference(part.unreadable);
                 return Self { generation, readable, writable };
             }
@@ -178,7 +180,7 @@ impl Queue {
         let (span, list, fua) = match phase {
             Phase::Compute(_) => return self.computes.push_back(id),
             Phase::Read(span) => (span, &part.plan.reads, false),
-            Phase::Write(span) => (span, &part.plan.writes, part.fua),
+            Phase::Write(span) => (span, &part.plan.writes, part.fua && !planted::is(7)),
         };
         let base = part.scratch.map_or(0, |range| range.offset);
         let membership = &self.volume.groups[part.group].membership;
@@ -224,7 +226,12 @@ impl Queue {
     pub(super) fn send_flushes(&mut self, id: PartId) {
         let part = &mut self.parts[id as usize];
         let membership = &self.volume.groups[part.group].membership;
-        let slots = membership.writable();
+        let mut slots = membership.writable();
+        if planted::is(6)
+            && let Some(last) = slots.iter().last()
+        {
+            slots.remove(last);
+        }
         part.plan.clear();
         part.phase = 0;
         part.outstanding = 0;
@@ -256,6 +263,8 @@ impl Queue {
             if kind == IoKind::Read && part.reads_back(slot) {
                 let _borne = group.fail(slot, member);
                 part.unread_back = true;
+            } else if kind == IoKind::Read && planted::is(30) {
+                // Nothing.
             } else if kind == IoKind::Read {
                 part.unreadable.insert(slot);
                 part.replan = true;
@@ -293,8 +302,11 @@ impl Queue {
             });
             return self.finish_fixes(id);
         }
-        let borne =
-            !part.no_space && part.unwritten.iter().all(|&(slot, member)| group.fail(slot, member));
+        let borne = !part.no_space
+            && part
+                .unwritten
+                .iter()
+                .all(|&(slot, member)| planted::is(17) || group.fail(slot, member));
         part.unwritten.clear();
         if borne {
             part.phase += 1;

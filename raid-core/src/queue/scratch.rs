@@ -39,6 +39,11 @@ impl Scratch {
         start
     }
 
+    /// Bytes of the whole arena.
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
     /// Takes `len` bytes, rounded up to pages.
     pub(super) fn take(&mut self, len: u32) -> Option<Range> {
         let len = len.next_multiple_of(SCRATCH_ALIGN);

@@ -6,6 +6,7 @@ use super::{OUTSTANDING_MAX, Queue};
 use crate::geometry::Geometry;
 use crate::memory::{BufferName, Segment};
 use crate::plan::{Extent, IoKind, MappedView};
+use crate::planted;
 use crate::request::{Repair, RequestError, RequestErrorKind, RequestKind};
 use crate::slots::SlotSet;
 use crate::volume::MAPPED_UNIT_BYTES;
@@ -214,10 +215,14 @@ impl Queue {
     fn split_mapped_discard(&mut self, range: Range) -> u64 {
         let block = u64::from(self.volume.block_bytes);
         let run = range.len.min(MAPPED_UNIT_BYTES - range.position % MAPPED_UNIT_BYTES);
-        let start = range.position.next_multiple_of(block);
+        let start = if planted::is(20) {
+            range.position / block * block
+        } else {
+            range.position.next_multiple_of(block)
+        };
         let end = (range.position + run) / block * block;
         if start < end {
-            let skipped = start - range.position;
+            let skipped = start.saturating_sub(range.position);
             let whole = Range {
                 position: start,
                 len: end - start,

@@ -20,10 +20,15 @@ pub struct GroupConfig {
     /// True if the superblocks already say that writes may be under way.
     pub dirty: bool,
     /// The write-intent bitmap, if the array keeps one. With [`Trust::Unsynced`] its set bits are
-    /// what is not to be believed, and all else is.
+    /// what is not to be believed, and all else is. The embedder makes sure that every member in
+    /// sync has these bits durably before the volume is used: after a crash their bitmaps differ.
     pub intent: Option<IntentConfig>,
     /// Slots, not in sync, whose members were found partly filled: they take writes from the start.
     pub recovering: Vec<RecoveringConfig>,
+    /// The group was started by force, degraded and without knowing that its parity is right:
+    /// reads regenerate from it for want of anything better, but what was regenerated is never
+    /// stored in place of what cannot be read.
+    pub doubtful: bool,
 }
 
 /// A member that was being filled when the array was last stopped.
@@ -140,7 +145,8 @@ pub struct MetadataUpdate {
     /// The superblocks are to be written; false if only the bitmap is.
     pub superblocks: bool,
     /// What the members' write-intent bitmaps must say, if that changed. It is durable no later
-    /// than the superblocks.
+    /// than the superblocks. Words may take bits back: each member is flushed before it is told, so
+    /// that what was written to those regions is stable there.
     pub intent: Option<IntentImage>,
     /// Mark the array dirty (writes may be under way) or clean.
     pub dirty: bool,

@@ -9,6 +9,7 @@ use crate::geometry::{Geometry, Level};
 use crate::intent::{Intent, IntentImage};
 use crate::lock::QUEUE_COUNT_MAX;
 use crate::plan::Trust;
+use crate::planted;
 use crate::slots::SlotSet;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +30,8 @@ pub(crate) struct Group {
     /// A write failed in a way that may have left a stripe inconsistent: never mark clean.
     pub(super) suspect: AtomicBool,
     pub(super) suspicion: AtomicU64,
+    /// What parity regenerates may be wrong in some rows, and nobody knows which.
+    doubtful: bool,
     /// Sectors that checks found to mismatch.
     pub(super) mismatches: AtomicU64,
     pub(super) dirty_wanted: AtomicBool,
@@ -63,8 +66,16 @@ impl Group {
         member_base: usize,
         block_bytes: u32,
     ) -> Result<Self, VolumeError> {
-        let GroupConfig { geometry, data_offsets, in_sync, trust, dirty, intent, recovering } =
-            config;
+        let GroupConfig {
+            geometry,
+            data_offsets,
+            in_sync,
+            trust,
+            dirty,
+            intent,
+            recovering,
+            doubtful,
+        } = config;
         let slots = geometry.slot_count();
         if data_offsets.len() != slots {
             return Err(VolumeError::DataOffsets { got: data_offsets.len(), slots });
@@ -108,6 +119,7 @@ impl Group {
             intent,
             suspect: AtomicBool::new(false),
             suspicion: AtomicU64::new(0),
+            doubtful: doubtful && geometry.parity_count() > 0,
             mismatches: AtomicU64::new(0),
             dirty_wanted: AtomicBool::new(dirty),
             dirty_durable: AtomicBool::new(dirty),
@@ -146,7 +158,8 @@ impl Group {
             let (start, len) = self.intent_span(unit);
             self.intent.as_ref().is_some_and(|intent| intent.is_unsynced(start, len))
         };
-        if end > self.synced.load(Ordering::Acquire) || distrusted() {
+        let extra = if planted::is(33) { self.lock_unit() } else { 0 };
+        if end > self.synced.load(Ordering::Acquire).saturating_add(extra) || distrusted() {
             return Trust::Unsynced;
         }
         Trust::InSync
@@ -184,8 +197,8 @@ impl Group {
     /// group has no such choice. Without a bitmap to say where, that is the whole group.
     pub(crate) fn mark_suspect(&self, unit: Option<u64>) {
         self.suspicion.fetch_add(1, Ordering::AcqRel);
-        self.suspect.store(true, Ordering::Release);
-        if !self.redundant || self.is_degraded() {
+        self.suspect.store(!planted::is(31), Ordering::Release);
+        if planted::is(31) || !self.redundant || self.is_degraded() {
             return;
         }
         match (&self.intent, unit) {
@@ -197,11 +210,17 @@ impl Group {
         }
     }
 
+    /// True if what is regenerated is as good as what was written: only that may be stored in place
+    /// of what cannot be read.
+    pub(crate) fn is_proven(&self) -> bool {
+        !self.doubtful && !self.suspect.load(Ordering::Acquire)
+    }
+
     /// Asks whether a write to a unit may be sent as far as the write-intent bitmap goes.
     pub(crate) fn intent_gate(&self, unit: u64) -> WriteGate {
         let Some(intent) = &self.intent else { return WriteGate::Open };
         let (start, len) = self.intent_span(unit);
-        if intent.enter(start, len) { WriteGate::Open } else { WriteGate::Wait }
+        if intent.enter(start, len) || planted::is(4) { WriteGate::Open } else { WriteGate::Wait }
     }
 
     /// Asks whether a write may be sent now.
@@ -213,7 +232,7 @@ impl Group {
             return WriteGate::Open;
         }
         // After the write has been counted: see `mark_idle`.
-        if !self.dirty_durable.load(Ordering::SeqCst) {
+        if !self.dirty_durable.load(Ordering::SeqCst) && !planted::is(1) {
             if !self.dirty_wanted.swap(true, Ordering::SeqCst) {
                 self.needed.fetch_add(1, Ordering::SeqCst);
             }
@@ -225,7 +244,7 @@ impl Group {
 
     /// Asks for the superblocks to be written if their dirty mark was only found.
     fn prove(&self) {
-        if self.unproven.load(Ordering::Acquire) {
+        if self.unproven.load(Ordering::Acquire) && !planted::is(3) {
             // In this order: whoever sees it proven sees the epoch that it waits for. An epoch that
             // somebody else asked for meanwhile writes the mark as well.
             let _asked = self.needed.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
@@ -246,7 +265,7 @@ impl Group {
             self.prove();
         }
         let needed = self.needed.load(Ordering::Acquire);
-        if self.durable.load(Ordering::Acquire) >= needed {
+        if self.durable.load(Ordering::Acquire) >= needed || planted::is(2) {
             WriteGate::Open
         } else {
             WriteGate::Wait
@@ -288,7 +307,7 @@ impl Group {
                 return false;
             }
             self.membership.leave(slot, place);
-            self.needed.fetch_add(1, Ordering::SeqCst);
+            self.needed.fetch_add(u64::from(!planted::is(18)), Ordering::SeqCst);
             true
         })
     }
@@ -365,6 +384,7 @@ impl Group {
 
     /// Ends a claimed update. `failed` are slots whose superblock could not be written.
     pub(crate) fn metadata_done(&self, update: &MetadataUpdate, failed: &SlotSet) {
+        let failed = if planted::is(25) { &SlotSet::new() } else { failed };
         let mut all_recorded = true;
         for slot in failed.iter() {
             all_recorded &= self.fail(slot, self.membership.member(slot));
@@ -383,7 +403,9 @@ impl Group {
             }
         } else if let (Some(intent), Some(image)) = (&self.intent, &update.intent) {
             // Once more, to those that are left.
-            intent.told(image);
+            if !planted::is(5) {
+                intent.told(image);
+            }
             intent.due.store(true, Ordering::SeqCst);
         }
         self.writing_metadata.store(false, Ordering::Release);

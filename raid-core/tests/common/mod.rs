@@ -204,6 +204,7 @@ impl Rig {
                 dirty: false,
                 intent: options.granule.map(|granule| intent_config(geometry, granule)),
                 recovering: Vec::new(),
+                doubtful: false,
             });
             base += slots;
         }
@@ -256,6 +257,7 @@ impl Rig {
             dirty: true,
             intent: Some(IntentConfig { granule_bytes: granule, words: words.clone() }),
             recovering: Vec::new(),
+            doubtful: false,
         };
         *self = Self::new(geometry, members, options);
         self.bitmap = Some((granule, words));

@@ -190,6 +190,9 @@ impl<'a> Decision<'a> {
                 }
             }
             (Role::Spare, _) => Verdict::Spare,
+            (Role::Active(_), Role::Faulty) if lag <= 1 && crate::planted::is(27) => {
+                Verdict::Current
+            }
             (Role::Faulty, _) | (_, Role::Faulty) => {
                 Verdict::Rejected(RejectReason::Faulty { events, newest_events })
             }
