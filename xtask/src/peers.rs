@@ -7,7 +7,7 @@ use std::process::Command;
 /// A program or library, and the Debian package that has it.
 ///
 /// qemu-system-x86 is not among them: bookworm's removes a newer qemu-utils without a word.
-const PEERS: [(&str, &str); 14] = [
+const PEERS: [(&str, &str); 16] = [
     ("nbdinfo", "libnbd-bin"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdfuse", "libnbd-bin"),
@@ -17,6 +17,8 @@ const PEERS: [(&str, &str); 14] = [
     ("qemu-io", "qemu-utils"),
     ("qemu-img", "qemu-utils"),
     ("mdadm", "mdadm"),
+    ("linux.uml", "user-mode-linux"),
+    ("modprobe", "kmod"),
     ("mkfs.ext4", "e2fsprogs"),
     ("fusermount3", "fuse3"),
     ("losetup", "mount"),

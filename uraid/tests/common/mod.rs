@@ -9,6 +9,7 @@ pub mod peer;
 pub mod rawcheck;
 pub mod server;
 pub mod shape;
+pub mod uml;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

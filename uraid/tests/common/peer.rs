@@ -32,6 +32,11 @@ pub fn present(programs: &[&str]) -> bool {
     missing.is_empty() || skip(&missing.join(", "))
 }
 
+/// Whether all of `programs` are there, without a word.
+pub fn find_all(programs: &[&str]) -> bool {
+    programs.iter().all(|name| find(name).is_some())
+}
+
 /// As [`present`], for what is no program: `what` is needed, and `is_there` says whether it is.
 pub fn condition(what: &str, is_there: bool) -> bool {
     is_there || skip(what)

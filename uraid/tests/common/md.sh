@@ -1,0 +1,53 @@
+# What the guest's steps share. $array is the folder of members, $groups how many inner arrays.
+assemble() { mdadm --assemble --config=none "$@" 2>&1; }
+
+# Starts $array as /dev/md0, over /dev/md1 and so on when it is nested.
+start() {
+    local file group
+    loops=() parts=(md0)
+    for file in "$array"/m*.img; do loops+=("$(losetup --find --show "$file")"); done
+    for file in "${loops[@]}"; do
+        mdadm --examine "$file" | grep -q 'Checksum : .* - correct' || echo "BAD superblock $file"
+    done
+    if [ "$groups" = 1 ]; then
+        assemble /dev/md0 "${loops[@]}"
+        return
+    fi
+    local per=$((${#loops[@]} / groups))
+    parts=()
+    for ((group = 0; group < groups; group++)); do
+        assemble "/dev/md$((group + 1))" "${loops[@]:group * per:per}"
+        parts+=("md$((group + 1))")
+    done
+    assemble /dev/md0 "${parts[@]/#//dev/}"
+}
+
+end() {
+    local part
+    sync
+    mdadm --stop /dev/md0
+    for part in "${parts[@]}"; do [ "$part" = md0 ] || mdadm --stop "/dev/$part"; done
+    losetup --detach "${loops[@]}"
+}
+
+hash() { echo "$array hash $(sha256sum </dev/md0 | cut -d' ' -f1)"; }
+
+settle() { until [ "$(cat "/sys/block/$1/md/sync_action")" = idle ]; do sleep 0.05; done; }
+
+# Nothing to resync, and parity and copies are right.
+check() {
+    local part md
+    for part in "${parts[@]}"; do
+        md=/sys/block/$part/md
+        mdadm --readwrite "/dev/$part" 2>/dev/null || true
+        [ -e "$md/sync_action" ] || continue
+        [ "$(cat "$md/resync_start")" = none ] || echo "BAD resync_start of $array"
+        [ "$(cat "$md/degraded")" = "${degraded:-0}" ] || echo "BAD degraded of $array"
+        echo check >"$md/sync_action"
+        settle "$part"
+        [ "$(cat "$md/mismatch_cnt")" = 0 ] || echo "BAD mismatch_cnt of $array"
+    done
+}
+
+# put FILE OFFSET
+put() { dd if="$1" of=/dev/md0 bs=64k seek="$2" oflag=seek_bytes conv=notrunc,fsync status=none; }

@@ -1,0 +1,126 @@
+//! Goal: arrays go to the kernel's md and come back. Method: a real kernel (User-Mode Linux)
+//! assembles, checks and writes what uraid made, and the other way round; contents are compared
+//! with a model, redundancy with the raw checker and the kernel's own check.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::image::{assert_same, bytes, file};
+use common::rawcheck::RawSet;
+use common::server::Server;
+use common::shape::Shape;
+use common::uml::{self, Guest};
+use common::{peer, scratch, succeed, uraid};
+use sha2::{Digest, Sha256};
+
+const MD: &str = include_str!("common/md.sh");
+const MEMBER_BYTES: u64 = 8 << 20;
+/// Where and how much the kernel writes: odd, and over several stripes.
+const PIECE: (usize, usize) = (300_001, 1_234_567);
+
+const SHAPES: &[(&str, Option<&str>, usize)] = &[
+    ("0", None, 3),
+    ("1", None, 2),
+    ("4", None, 4),
+    ("5", Some("left-symmetric"), 4),
+    ("5", Some("left-asymmetric"), 4),
+    ("5", Some("right-symmetric"), 3),
+    ("5", Some("right-asymmetric"), 5),
+    ("6", None, 5),
+    ("10", Some("n2"), 4),
+    ("10", Some("f2"), 4),
+    ("10", Some("o2"), 3),
+    ("50", None, 6),
+    ("60", None, 8),
+];
+
+struct Array {
+    folder: PathBuf,
+    name: String,
+    shape: Shape,
+    members: Vec<PathBuf>,
+    /// What the array holds.
+    content: Vec<u8>,
+}
+
+impl Array {
+    fn new(
+        work: &Path,
+        &(level, layout, members): &(&'static str, Option<&'static str>, usize),
+    ) -> Self {
+        let name = format!("r{level}-{}-{members}", layout.unwrap_or("x"));
+        let shape = Shape { level, layout, members };
+        let folder = work.join(&name);
+        fs::create_dir(&folder).unwrap();
+        let members = shape.paths(&folder);
+        Self { folder, name, shape, members, content: Vec::new() }
+    }
+
+    /// Fills the array through a server.
+    fn fill(&mut self, seed: u64) {
+        let server = Server::start(&self.folder, &self.members);
+        let size = server.status()["size_bytes"].as_u64().unwrap() as usize;
+        self.content = bytes(seed, size);
+        let image = file(&self.folder, "in.bin", &self.content);
+        succeed(peer::command("nbdcopy").arg("--flush").arg(&image).arg(&server.uri));
+        server.stop();
+    }
+
+    /// A file that the kernel is to write at [`PIECE`]'s place.
+    fn piece(&mut self, seed: u64) {
+        let piece = bytes(seed, PIECE.1);
+        file(&self.folder, "piece.bin", &piece);
+        self.content[PIECE.0..PIECE.0 + PIECE.1].copy_from_slice(&piece);
+    }
+
+    fn header(&self) -> String {
+        let groups = if matches!(self.shape.level, "50" | "60") { 2 } else { 1 };
+        format!("array={} groups={groups}\n", self.name)
+    }
+
+    fn hash_line(&self) -> String {
+        let hash = Sha256::digest(&self.content);
+        let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{} hash {hash}", self.name)
+    }
+
+    fn judge(&self) {
+        let cat = succeed(uraid().arg("cat").args(&self.members));
+        assert_same(&cat, &self.content, &format!("{}: uraid cat", self.name));
+        let raw = RawSet::open(&self.members);
+        assert_same(&raw.content(), &self.content, &format!("{}: raw", self.name));
+        assert_eq!(raw.mismatches(), [], "{}", self.name);
+    }
+}
+
+/// uraid makes and writes; the kernel finds it in sync and right, writes, and uraid reads that.
+#[test]
+fn what_uraid_made_is_at_home_in_the_kernel() {
+    if !uml::present() || !peer::present(&["nbdcopy"]) {
+        return;
+    }
+    let work = scratch();
+    let mut guest = Guest::boot(work.path());
+    let mut arrays: Vec<Array> =
+        SHAPES.iter().map(|shape| Array::new(work.path(), shape)).collect();
+    let mut script = MD.to_owned();
+    for (array, seed) in arrays.iter_mut().zip(1..) {
+        array.shape.create(&array.folder, "64K", MEMBER_BYTES);
+        array.fill(seed);
+        script += &array.header();
+        script += "start; hash; check; put $array/piece.bin 300001; end\n";
+    }
+    let before: Vec<String> = arrays.iter().map(Array::hash_line).collect();
+    for (array, seed) in arrays.iter_mut().zip(1000..) {
+        array.piece(seed);
+    }
+    let said = guest.run(&script);
+    assert!(!said.contains("BAD"), "{said}");
+    for line in before {
+        assert!(said.contains(&line), "no {line} in\n{said}");
+    }
+    arrays.iter().for_each(Array::judge);
+}
