@@ -51,3 +51,33 @@ check() {
 
 # put FILE OFFSET
 put() { dd if="$1" of=/dev/md0 bs=64k seek="$2" oflag=seek_bytes conv=notrunc,fsync status=none; }
+
+# create LEVEL COUNT OPTION...: out of $array's files, in sync, and filled from in.bin.
+create() {
+    local level=$1 count=$2 file
+    shift 2
+    loops=() parts=(md0)
+    for file in "$array"/m*.img; do loops+=("$(losetup --find --show "$file")"); done
+    [ "$level" = 1 ] || set -- "$@" --chunk=64
+    mdadm --create /dev/md0 --run --metadata=1.2 --bitmap=none --level="$level" \
+        --raid-devices="$count" "$@" "${loops[@]}" 2>&1
+    until [ "$(cat /sys/block/md0/md/degraded)" = 0 ]; do sleep 0.05; done
+    settle md0
+    echo "$array size $(blockdev --getsize64 /dev/md0)"
+    head -c "$(blockdev --getsize64 /dev/md0)" "$array/in.bin" | dd of=/dev/md0 bs=1M iflag=fullblock conv=fsync status=none
+}
+
+# Fails the second member and writes without it.
+degrade() {
+    mdadm /dev/md0 --fail "${loops[1]}" 2>&1
+    put "$array/piece.bin" 300001
+}
+
+# Gives the second member back, as a new one.
+rebuild() {
+    mdadm --readwrite /dev/md0 2>/dev/null || true
+    mdadm --zero-superblock "${loops[1]}"
+    mdadm /dev/md0 --add "${loops[1]}" 2>&1
+    until [ "$(cat /sys/block/md0/md/degraded)" = 0 ]; do sleep 0.05; done
+    settle md0
+}
