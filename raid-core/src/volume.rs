@@ -22,6 +22,7 @@ pub use config::{
     GroupConfig, MetadataUpdate, OuterConfig, RecoveringConfig, VolumeConfig, VolumeError,
 };
 pub use findings::{Finding, Loss};
+pub use group::lock_unit_bytes;
 pub(crate) use group::{Group, WriteGate};
 pub use membership::{Join, JoinError, NotBorne};
 
@@ -56,7 +57,7 @@ pub const REQUEST_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Members that can join a volume while it runs, beyond those that its slots begin with: member
 /// indexes are never used twice, so that an operation on its way to a member that left can never
 /// reach the one that took its place. 64 disks a run; a restart begins anew.
-const JOIN_COUNT_MAX: usize = 64;
+pub const JOIN_COUNT_MAX: usize = 64;
 
 /// The mailbox message that says: metadata became durable, look again.
 pub(crate) const MESSAGE_METADATA: u32 = u32::MAX;

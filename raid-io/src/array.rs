@@ -1,15 +1,15 @@
 //! An array that is open: shared by all threads, asked through queues.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::background::Background;
 use crate::calls::Calls;
-use crate::resync::Background;
 use crate::shared::Shared;
 use crate::upkeep::Upkeep;
 use crate::{
-    CreateOptions, Detail, Error, Extent, Limits, MemberDevice, MemoryOptions, OpenOptions, Queue,
-    Status,
+    Added, CreateOptions, Detail, Error, Extent, Limits, MemberDevice, MemoryOptions, OpenOptions,
+    Queue, Repair, Status,
 };
 
 /// An open array. Cheap to clone; every clone is the same array.
@@ -162,6 +162,85 @@ impl Array {
     #[must_use]
     pub fn detail(&self) -> Detail {
         crate::status::detail(&self.shared)
+    }
+
+    /// Declares a member faulty: it leaves the array, and a spare steps in if there is one.
+    ///
+    /// # Errors
+    /// Returns an error if `member` is none, or the rest does not hold every byte without it: the
+    /// last copy is never failed.
+    pub fn fail(&self, member: &Path) -> Result<(), Error> {
+        self.shared.fail(member)
+    }
+
+    /// Lets a faulty member or a spare go; its file is closed as soon as every queue has been
+    /// polled.
+    ///
+    /// # Errors
+    /// Returns an error if `member` is none, or is in use.
+    pub fn remove(&self, member: &Path) -> Result<(), Error> {
+        let removed = self.shared.remove(member);
+        // Queues that lie idle would hold the file.
+        self.calls.close();
+        removed
+    }
+
+    /// Takes a member in. One that was in this array goes back into its slot and gets what it
+    /// missed, if the write-intent bitmap covers its absence; otherwise it is filled from the
+    /// start. Anything else becomes a spare, which fills a slot that has no member. With `force`
+    /// somebody's data is written over.
+    ///
+    /// ```
+    /// use raid_io::{Added, Array, CreateOptions, Level};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let folder = tempfile::tempdir()?;
+    /// let members: Vec<_> = (0..3).map(|n| folder.path().join(format!("member{n}"))).collect();
+    /// let mut options = CreateOptions::new(Level::Raid5);
+    /// options.member_bytes = Some(8 << 20);
+    /// let array = Array::create(&options, &members)?;
+    /// array.write_at(b"kept", 0)?;
+    /// array.fail(&members[0])?;
+    /// array.remove(&members[0])?;
+    /// let spare = folder.path().join("spare");
+    /// std::fs::File::create(&spare)?.set_len(8 << 20)?;
+    /// assert_eq!(array.add(&spare, false)?, Added::Spare);
+    /// while array.status().degraded > 0 {
+    ///     std::thread::sleep(std::time::Duration::from_millis(5));
+    /// }
+    /// array.stop()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the member is unsuited, in use, holds somebody's data, or has seen more
+    /// of this array than the array itself.
+    pub fn add(&self, member: &Path, force: bool) -> Result<Added, Error> {
+        self.shared.release_faulty(member);
+        self.calls.close();
+        self.shared.settle_table();
+        self.shared.add(member, force)
+    }
+
+    /// Begins a check of the whole array in the background; [`Status`] tells how far it is, the
+    /// log what it finds. Nothing is written but what `repair` allows.
+    ///
+    /// # Errors
+    /// Returns an error if nothing is redundant, or the array is read-only.
+    pub fn scrub(&self, repair: Repair) -> Result<(), Error> {
+        if self.shared.limits.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if !self.shared.volume.geometry(0).level().is_redundant() {
+            return Err(Error::Unsupported("this level keeps nothing that could be checked"));
+        }
+        self.shared.bell.ask_scrub(repair);
+        Ok(())
+    }
+
+    /// Calls a check off.
+    pub fn stop_scrub(&self) {
+        self.shared.bell.call_off_scrub();
     }
 
     /// Refuses new requests, waits for those in flight, flushes, marks the array clean and

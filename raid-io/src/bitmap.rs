@@ -158,6 +158,17 @@ impl Bitmap {
         member.flush()
     }
 
+    /// Writes all of it to a member that has none yet, durably.
+    pub(crate) fn write_whole(
+        &self,
+        member: &Member,
+        superblock: &Superblock,
+    ) -> Result<(), Error> {
+        let place = place(&self.image, member, superblock)?;
+        member.write_range(place.start, self.image.bytes())?;
+        member.flush()
+    }
+
     /// Makes the members' bitmaps equal, as far as they are not, before anything relies on them.
     ///
     /// # Errors

@@ -76,6 +76,11 @@ impl Blocking {
         }
     }
 
+    /// Takes over another table of members.
+    pub(crate) fn renew(&mut self, members: &Arc<[Member]>) {
+        self.members = Arc::clone(members);
+    }
+
     /// Takes a job.
     ///
     /// # Safety

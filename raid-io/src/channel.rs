@@ -38,7 +38,6 @@ impl Channel {
         uring: bool,
     ) -> Result<Self, Error> {
         let blocking = Blocking::new(Arc::clone(&members), Arc::clone(&slab), duplicate(eventfd)?);
-        let uring = uring && members.iter().any(|member| member.as_file().is_some());
         let eventfd = duplicate(eventfd)?;
         Ok(Self {
             members,
@@ -51,6 +50,20 @@ impl Channel {
             healing: Vec::new(),
             out: 0,
         })
+    }
+
+    /// Members that are known.
+    pub(crate) fn member_count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Takes over a table of members: some have been added at its end, some have been let go.
+    pub(crate) fn renew(&mut self, members: &Arc<[Member]>) {
+        self.members = Arc::clone(members);
+        self.blocking.renew(members);
+        if let Some(ring) = &mut self.ring {
+            ring.renew(members);
+        }
     }
 
     /// Takes a job. It starts with the next [`turn`](Self::turn) at the latest.

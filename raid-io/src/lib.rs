@@ -13,6 +13,7 @@
 mod allocation;
 mod array;
 mod r#async;
+mod background;
 mod bad_blocks;
 mod bitmap;
 mod blocking;
@@ -25,12 +26,12 @@ mod file;
 mod limits;
 mod logs;
 mod member;
+mod membership;
 mod memory;
 mod metadata;
 mod open;
 mod options;
 mod queue;
-mod resync;
 mod ring;
 mod shared;
 mod start;
@@ -40,6 +41,7 @@ mod testing;
 mod transfer;
 mod upkeep;
 mod volatile;
+mod walk;
 
 pub use array::Array;
 pub use r#async::AsyncArray;
@@ -48,8 +50,9 @@ pub use error::Error;
 pub use limits::{Extent, Limits};
 pub use member::{MemberDevice, MemoryDevice};
 pub use options::{
-    Backend, BitmapChoice, CreateOptions, MemoryOptions, MetadataVersion, OpenOptions,
+    Added, Backend, BitmapChoice, CreateOptions, MemoryOptions, MetadataVersion, OpenOptions,
 };
 pub use queue::{Completion, Operation, Queue, Refused};
 pub use raid_core::layout::Level;
+pub use raid_core::request::Repair;
 pub use status::{BitmapStatus, Detail, GroupStatus, MemberStatus, Statistics, Status};

@@ -20,6 +20,7 @@ use crate::bitmap::Bitmap;
 use crate::logs::Paused;
 use crate::member::Member;
 use crate::shared::{Desk, Shared};
+use crate::walk::recovery_position;
 
 /// The superblocks of all groups.
 pub(crate) struct Metadata {
@@ -35,9 +36,9 @@ pub(crate) struct Metadata {
 /// One md array's superblocks.
 #[derive(Clone)]
 pub(crate) struct GroupMetadata {
-    /// For each slot, the superblock of the member that is in sync there.
+    /// For each slot, the superblock of the member that is in sync there, or is being recovered.
     pub(crate) slots: Vec<Option<Superblock>>,
-    /// Members that stand by or are being recovered: they take part in every update.
+    /// Members that stand by: they take part in every update.
     pub(crate) others: Vec<(Member, Superblock)>,
     /// How far the redundancy was known to be right when the array was opened; `None`: everywhere.
     pub(crate) resynced_bytes: Option<u64>,
@@ -47,6 +48,8 @@ pub(crate) struct GroupMetadata {
     pub(crate) newest: Superblock,
     /// Members that were given and take no part.
     pub(crate) left_out: Vec<LeftOut>,
+    /// Numbers that were given out and that no superblock lists yet.
+    pub(crate) newcomers: Vec<u32>,
     /// A log that rests while the array is open.
     pub(crate) paused: Option<Paused>,
     /// The bitmap, until the array has started.
@@ -99,8 +102,23 @@ impl Metadata {
         self.outer.clone().unwrap_or_else(|| self.lock(0).newest.clone())
     }
 
-    fn lock(&self, group: usize) -> MutexGuard<'_, GroupMetadata> {
+    /// Locks one group's superblocks: no update is made meanwhile.
+    pub(crate) fn lock(&self, group: usize) -> MutexGuard<'_, GroupMetadata> {
         self.groups[group].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a group's whole bitmap to a member that is about to join.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be written, or has no room there.
+    pub(crate) fn copy_bitmap(
+        &self,
+        group: usize,
+        member: &Member,
+        superblock: &Superblock,
+    ) -> Result<(), Error> {
+        let bitmap = self.bitmap(group);
+        bitmap.as_ref().map_or(Ok(()), |bitmap| bitmap.write_whole(member, superblock))
     }
 
     /// Puts a log that rested back into the superblocks in memory. Returns whether they must be
@@ -147,7 +165,15 @@ impl Metadata {
         if update.superblocks {
             let change =
                 if update.dirty { Change::MarkDirty } else { Change::MarkClean { resynced_bytes } };
-            state.apply(update.in_sync, change)?;
+            // Before the flush: what is filled later is not stable by it.
+            let filled: Vec<u64> =
+                (0..state.slots.len()).map(|slot| volume.recovered(update.group, slot)).collect();
+            let failed = flush_before(update, &state, volume, members);
+            if !failed.is_empty() {
+                // They leave first; then there is another update to make.
+                return Ok(failed);
+            }
+            state.apply(update, change, &filled, volume, members)?;
             state.note_recorded();
         }
         let mut ranges = Vec::new();
@@ -163,15 +189,14 @@ impl Metadata {
         }
         let in_slots = state.slots.iter().enumerate().filter_map(|(slot, superblock)| {
             let member = members.get(volume.member_index(update.group, slot))?;
-            let superblock = superblock.as_ref().filter(|_| update.in_sync.contains(slot))?;
+            let superblock = superblock.as_ref()?;
             Some((Some(slot), member, superblock))
         });
         let others = state.others.iter().map(|(member, superblock)| (None, member, superblock));
         let targets: Vec<_> = in_slots.chain(others).collect();
         let write_one = |slot: Option<usize>, member: &Member, superblock: &Superblock| {
-            // A member that is being recovered has a slot as well, and so a bitmap that counts.
-            let has_bitmap = slot.is_some() || matches!(superblock.role(), Role::Active(_));
-            if let Some(bitmap) = bitmap.as_ref().filter(|_| has_bitmap && !ranges.is_empty()) {
+            let counts = slot.is_some() && !ranges.is_empty();
+            if let Some(bitmap) = bitmap.as_ref().filter(|_| counts) {
                 bitmap.write(member, superblock, &ranges)?;
                 self.bitmap_writes.fetch_add(ranges.len() as u64, Ordering::Relaxed);
             }
@@ -214,9 +239,13 @@ impl Metadata {
     fn finish(shared: Arc<Shared>, desk: &Desk, update: &MetadataUpdate) {
         let failed = shared.update_metadata(update);
         let (volume, desks) = (Arc::clone(&shared.volume), shared.desks());
+        let bell = Arc::clone(&shared.bell);
         // Before any queue hears of it: who waits for the end may want the members next.
         drop(shared);
         volume.handle_metadata(update, &failed);
+        if update.superblocks {
+            bell.ring();
+        }
         desk.updated.fetch_add(1, Ordering::AcqRel);
         for desk in desks {
             desk.woken.store(true, Ordering::Release);
@@ -252,16 +281,53 @@ impl Shared {
 
 impl GroupMetadata {
     /// Makes the change in every superblock that takes part; members that left are faulty.
-    fn apply(&mut self, in_sync: SlotSet, change: Change) -> Result<(), Error> {
+    fn apply(
+        &mut self,
+        update: &MetadataUpdate,
+        change: Change,
+        filled: &[u64],
+        volume: &Volume,
+        members: &[Member],
+    ) -> Result<(), Error> {
         let mut changes = vec![change];
+        // Who has joined since the update was made is no less there.
+        let recovering = update.recovering.union(volume.recovering(update.group));
         for (slot, superblock) in self.slots.iter_mut().enumerate() {
-            if in_sync.contains(slot) {
-                continue;
-            }
-            if let Some(left) = superblock.take() {
-                tracing::warn!("slot {slot}: in_sync -> faulty");
+            let Some(own) = superblock else { continue };
+            let dev_number = own.dev_number;
+            let geometry = volume.geometry(update.group);
+            if update.in_sync.contains(slot) {
+                if own.recovered_bytes().is_some() {
+                    changes.push(Change::Recovered { dev_number, recovered_bytes: None });
+                }
+            } else if recovering.contains(slot) {
+                let role = Role::Active(slot as u16);
+                // Its own superblock may be from before it left.
+                if own.role() != role || self.newest.role_of(dev_number) != role {
+                    changes.push(Change::SetRole { dev_number, role });
+                }
+                let by_bitmap = volume.is_by_bitmap(update.group, slot);
+                let position = recovery_position(geometry, filled[slot]);
+                let recovered_bytes = Some(if by_bitmap { 0 } else { position });
+                changes.push(Change::Recovered { dev_number, recovered_bytes });
+                if by_bitmap {
+                    changes.push(Change::ByBitmap { dev_number });
+                }
+            } else if let Some(left) = superblock.take() {
+                let member = members.get(volume.member_index(update.group, slot));
+                let name = member.map(|m| m.name().display().to_string()).unwrap_or_default();
+                tracing::warn!("{name}: slot {slot}: in_sync -> faulty");
                 changes.push(Change::Fail { dev_number: left.dev_number });
+                self.left_out.extend(member.map(|member| LeftOut {
+                    member: member.clone(),
+                    number: Some(left.dev_number),
+                    is_faulty: true,
+                    reason: format!("it left slot {slot} while the array ran"),
+                }));
             }
+        }
+        for dev_number in self.newcomers.drain(..) {
+            changes.push(Change::SetRole { dev_number, role: Role::Spare });
         }
         let others = self.others.iter_mut().map(|(_, superblock)| superblock);
         let mut all: Vec<&mut Superblock> = self.slots.iter_mut().flatten().chain(others).collect();
@@ -271,6 +337,31 @@ impl GroupMetadata {
         }
         Ok(())
     }
+}
+
+/// Makes stable what the superblocks are about to say: that nothing is under way, how far a member
+/// is filled, that it is filled. Returns the slots whose member cannot.
+fn flush_before(
+    update: &MetadataUpdate,
+    state: &GroupMetadata,
+    volume: &Volume,
+    members: &[Member],
+) -> SlotSet {
+    let mut failed = SlotSet::new();
+    let recovering = update.recovering.union(volume.recovering(update.group));
+    for (slot, superblock) in state.slots.iter().enumerate() {
+        let Some(superblock) = superblock else { continue };
+        let is_filling = recovering.contains(slot) || superblock.recovered_bytes().is_some();
+        let takes_part = update.in_sync.contains(slot) || recovering.contains(slot);
+        if takes_part && (is_filling || !update.dirty) {
+            let member = members.get(volume.member_index(update.group, slot));
+            if let Some(Err(error)) = member.map(Member::flush) {
+                tracing::warn!("{error}");
+                failed.insert(slot);
+            }
+        }
+    }
+    failed
 }
 
 /// Writes one superblock and makes it durable.

@@ -11,11 +11,11 @@ use raid_core::md::assemble::{
     Abilities, Access as Wanted, AssembleOptions, Assembly, Candidate, Consistency, RejectReason,
     SlotState, assemble, split_by_array,
 };
-use raid_core::md::superblock::{AREA_BYTES, Minor, find};
+use raid_core::md::superblock::{AREA_BYTES, Features, Minor, find};
 use raid_core::md::{Superblock, SuperblockError};
 use raid_core::plan::Trust;
 use raid_core::slots::SlotSet;
-use raid_core::volume::{GroupConfig, OuterConfig};
+use raid_core::volume::{GroupConfig, OuterConfig, RecoveringConfig};
 
 use crate::bad_blocks::BadRanges;
 use crate::bitmap::{self, Bitmap};
@@ -25,6 +25,7 @@ use crate::member::Member;
 use crate::metadata::{GroupMetadata, LeftOut};
 use crate::start::{Group, Outer, start};
 use crate::volatile::geometry;
+use crate::walk::recovered_group_bytes;
 use crate::{Array, Error, OpenOptions};
 
 /// What of an array's logs is read, honoured and kept here.
@@ -222,15 +223,23 @@ fn group_of(
     };
     let mut slots = vec![None; slot_count];
     let mut others = Vec::new();
+    // Logs are taken back over members in sync alone; whoever is being filled waits.
+    let keeps_log = matches!(assembly.consistency, Consistency::Journal | Consistency::Ppl);
+    let mut recovering = Vec::new();
     for (slot, state) in assembly.slots.iter().enumerate() {
         let SlotState::Member(found) = state else { continue };
         let member = members[found.member].member.clone();
         group.config.data_offsets[slot] = found.data.start;
-        if found.recovered_bytes.is_some() {
-            others.push((member, superblock(found.member)?));
+        let superblock = superblock(found.member)?;
+        if found.recovered_bytes.is_some() && keeps_log {
+            others.push((member, superblock));
         } else {
-            group.config.in_sync.insert(slot);
-            let superblock = superblock(found.member)?;
+            match found.recovered_bytes {
+                Some(position) => recovering.push((slot, position, superblock.features)),
+                None => {
+                    group.config.in_sync.insert(slot);
+                }
+            }
             let bad = BadRanges::load(&member, &superblock)?;
             slots[slot] = Some(superblock);
             group.members[slot] = Some(member.with_bad_ranges(bad));
@@ -270,6 +279,7 @@ fn group_of(
         was_clean,
         newest,
         left_out,
+        newcomers: Vec::new(),
         paused: None,
         bitmap: None,
     };
@@ -283,6 +293,15 @@ fn group_of(
     if assembly.bitmap.is_some() && level.is_redundant() {
         load_bitmap(&mut group, &mut metadata, assembly.events, options)?;
     }
+    for (slot, position, features) in recovering.into_iter().filter(|_| level.is_redundant()) {
+        let geometry = &group.config.geometry;
+        let unit = raid_core::volume::lock_unit_bytes(geometry);
+        group.config.recovering.push(RecoveringConfig {
+            slot,
+            recovered: recovered_group_bytes(geometry, position, unit),
+            by_bitmap: features.has(Features::RECOVERY_BITMAP) && group.config.intent.is_some(),
+        });
+    }
     group.metadata = Some(metadata);
     Ok(group)
 }
@@ -294,11 +313,13 @@ fn load_bitmap(
     events: u64,
     options: &OpenOptions,
 ) -> Result<(), Error> {
-    let in_slots = group.members.iter().zip(&metadata.slots);
+    let in_sync = group.config.in_sync;
+    let in_slots = group.members.iter().zip(&metadata.slots).enumerate();
     let found = bitmap::Found {
         geometry: &group.config.geometry,
         members: in_slots
-            .filter_map(|(m, superblock)| m.as_ref().zip(superblock.as_ref()))
+            .filter(|(slot, _)| in_sync.contains(*slot))
+            .filter_map(|(_, (m, superblock))| m.as_ref().zip(superblock.as_ref()))
             .collect(),
         events,
         is_whole: group.config.in_sync.len() == group.members.len(),

@@ -1,6 +1,7 @@
 //! Options for making, opening and imitating arrays.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::Level;
 
@@ -43,6 +44,19 @@ pub enum BitmapChoice {
     None,
     /// Near the superblock of every member.
     Internal,
+}
+
+/// What has become of a member that was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Added {
+    /// It was here before, and gets what it missed.
+    ReAdded {
+        /// Its slot.
+        slot: u32,
+    },
+    /// It stands by, or fills a slot that has no member from the start.
+    Spare,
 }
 
 /// How to make an array. `CreateOptions::new(level)` has mdadm's defaults.
@@ -124,6 +138,12 @@ pub struct OpenOptions {
     pub force: bool,
     /// Make the redundancy of an array that was not stopped cleanly right again, in the background.
     pub resync: bool,
+    /// How long nothing must have been written before an array is marked clean while it is open
+    /// (md's `safe_mode_delay`); zero: never.
+    pub idle_after: Duration,
+    /// Most bytes of the array that a resync, recovery or check goes over in a second; `None`: as
+    /// many as it can while nobody else wants anything.
+    pub speed_max: Option<u64>,
     /// The machinery of member I/O.
     pub backend: Backend,
     /// Use `O_DIRECT` where the file system has it.
@@ -142,6 +162,8 @@ impl Default for OpenOptions {
             read_only: false,
             force: false,
             resync: true,
+            idle_after: Duration::from_millis(200),
+            speed_max: None,
             backend: Backend::Automatic,
             direct: true,
             request_count_max: 256,

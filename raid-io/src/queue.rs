@@ -214,17 +214,17 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes redundancy right in a range of a group. The completion carries `offset`.
-    pub(crate) fn submit_resync(
+    /// Goes over a range of a group for the embedder's own purposes. The completion carries
+    /// `offset`.
+    pub(crate) fn submit_background(
         &mut self,
-        group: usize,
+        kind: RequestKind,
         offset: u64,
         len: u64,
     ) -> Result<(), Error> {
         let full = Error::QueueFull(self.shared.options.request_count_max);
         let tag = self.free.pop().ok_or(full)?;
         self.desk.in_flight.store(self.in_flight() as u32, Ordering::SeqCst);
-        let kind = RequestKind::Resync { group: group as u32 };
         self.begin(Request { tag, kind, offset, len, fua: false }, None, offset);
         Ok(())
     }
@@ -266,6 +266,7 @@ impl Queue {
     /// Submits what is pending and reaps what has ended. [`poll`](Self::poll) does so by itself.
     pub fn run(&mut self) {
         self.take_updates();
+        self.take_table();
         if self.desk.woken.swap(false, Ordering::AcqRel) {
             self.engine.handle_wakeup();
         }
@@ -291,9 +292,13 @@ impl Queue {
 
     /// Starts the member operations that the engine asks for.
     fn send_member_io(&mut self) {
-        let Self { engine, channel, slab, buffers, tickets, named, pieces, .. } = self;
+        let Self { shared, engine, channel, slab, buffers, tickets, named, pieces, .. } = self;
         let resolver = Resolver::new(slab, buffers);
         while let Some(io) = engine.poll_io() {
+            if io.member >= channel.member_count() {
+                // It has joined since the table was last looked at.
+                channel.renew(&shared.members());
+            }
             pieces.clear();
             pieces.extend(io.segments.iter().map(|segment| resolver.piece(segment)));
             let token = io.token as usize;
@@ -342,6 +347,15 @@ impl Queue {
             }
             self.updating += 1;
             Metadata::write_for(&self.shared, &self.desk, update);
+        }
+    }
+
+    /// Takes over a table of members that has changed.
+    fn take_table(&mut self) {
+        let version = self.shared.table_version();
+        if self.desk.table_version.load(Ordering::Relaxed) != version {
+            self.channel.renew(&self.shared.members());
+            self.desk.table_version.store(version, Ordering::Release);
         }
     }
 

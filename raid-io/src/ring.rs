@@ -24,6 +24,8 @@ use io_uring::{Builder, IoUring, opcode};
 use libc::iovec;
 use rustix::io::Errno;
 
+use raid_core::volume::JOIN_COUNT_MAX;
+
 use crate::buffer::Slab;
 use crate::member::Member;
 use crate::transfer::{Ended, Job, Piece, Step, Transfer};
@@ -74,6 +76,8 @@ pub(crate) struct Ring {
     owner: usize,
     members: Arc<[Member]>,
     slab: Arc<Slab>,
+    /// Entries of the table of registered files.
+    files: usize,
     /// The slab is registered: pieces inside it need no mapping.
     fixed_slab: bool,
     flights: Vec<Option<Flight>>,
@@ -86,6 +90,12 @@ pub(crate) struct Ring {
     /// Completions that are being worked off: flight and result.
     read: Vec<(u64, i32)>,
     spare: Vec<Transfer>,
+}
+
+/// The descriptor of each member; -1 for those that have none.
+fn descriptors_of(members: &[Member]) -> Vec<i32> {
+    let descriptor = |member: &Member| member.as_file().map(|file| file.descriptor().as_raw_fd());
+    members.iter().map(|member| descriptor(member).unwrap_or(-1)).collect()
 }
 
 /// A job, and the step that is being done.
@@ -110,11 +120,11 @@ impl Ring {
         let completions = ring.params().cq_entries() as usize;
         let submitter = ring.submitter();
         submitter.register_eventfd(eventfd.as_raw_fd())?;
-        let descriptors: Vec<i32> = members
-            .iter()
-            .map(|member| member.as_file().map_or(-1, |file| file.descriptor().as_raw_fd()))
-            .collect();
+        let mut descriptors = descriptors_of(&members);
+        // Room for those that join later.
+        descriptors.resize(members.len() + JOIN_COUNT_MAX, -1);
         submitter.register_files(&descriptors)?;
+        let files = descriptors.len();
         let (pointer, len) = slab.range();
         let range = [iovec { iov_base: pointer.as_ptr().cast(), iov_len: len }];
         // SAFETY: the slab is mapped as long as `self.slab`, which is dropped after the ring.
@@ -128,6 +138,7 @@ impl Ring {
             owner: thread_mark(),
             members,
             slab,
+            files,
             fixed_slab,
             flights: Vec::new(),
             free: Vec::new(),
@@ -138,6 +149,18 @@ impl Ring {
             read: Vec::new(),
             spare: Vec::new(),
         })
+    }
+
+    /// Takes over another table of members. What is under way goes on with the old ones.
+    pub(crate) fn renew(&mut self, members: &Arc<[Member]>) {
+        let descriptors = descriptors_of(members);
+        let known = descriptors.len().min(self.files);
+        let updated = self.ring.submitter().register_files_update(0, &descriptors[..known]);
+        if let Err(error) = updated {
+            // Their operations end with EBADF, which is a member that is gone.
+            tracing::error!("members cannot be registered: {error}");
+        }
+        self.members = Arc::clone(members);
     }
 
     /// Says whether the ring may be used by the calling thread.

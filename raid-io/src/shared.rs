@@ -2,17 +2,18 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use raid_core::QUEUE_COUNT_MAX;
 
 use raid_core::volume::{MetadataUpdate, Volume};
 
+use crate::background::Bell;
 use crate::bitmap::Bitmap;
 use crate::member::Member;
 use crate::metadata::Metadata;
-use crate::resync::position_of;
+use crate::walk::{Goal, position_of};
 use crate::{Error, Limits, OpenOptions, Queue};
 
 /// How long [`stop`](crate::Array::stop) waits for queues that make no progress.
@@ -35,10 +36,28 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Counters of queues that are gone.
     retired: Mutex<Requests>,
-    /// The group that a resync walks over, `usize::MAX` for none.
-    resync_group: AtomicUsize,
+    /// Grows with every change of `members`.
+    table_version: AtomicUsize,
+    /// Wakes the thread behind the array.
+    pub(crate) bell: Arc<Bell>,
+    /// What that thread is about, if anything.
+    activity: Mutex<Option<Activity>>,
+    /// Checks that have ended.
+    scrubs: AtomicU64,
     /// Group bytes that resyncs have gone over.
     resynced_bytes: AtomicU64,
+}
+
+/// What the thread behind an array is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Activity {
+    pub(crate) group: usize,
+    pub(crate) goal: Goal,
+    /// Group byte that it has come to.
+    pub(crate) position: u64,
+    /// Group bytes that it has gone over.
+    pub(crate) passed: u64,
+    pub(crate) began: Instant,
 }
 
 /// Where one queue can be reached by the others.
@@ -49,6 +68,8 @@ pub(crate) struct Desk {
     pub(crate) woken: AtomicBool,
     /// Superblock updates of this queue that have ended since it last looked.
     pub(crate) updated: AtomicUsize,
+    /// The version of the table of members that the queue has.
+    pub(crate) table_version: AtomicUsize,
     /// Requests taken and not completed. Written by the queue alone.
     pub(crate) in_flight: AtomicU32,
     /// What has been completed. Written by the queue alone.
@@ -96,6 +117,7 @@ impl Desk {
             eventfd,
             woken: AtomicBool::new(false),
             updated: AtomicUsize::new(0),
+            table_version: AtomicUsize::new(0),
             in_flight: AtomicU32::new(0),
             completed: RequestCounters::default(),
         }
@@ -129,13 +151,42 @@ impl Shared {
             desks: RwLock::new([const { None }; QUEUE_COUNT_MAX]),
             stopping: AtomicBool::new(false),
             retired: Mutex::default(),
-            resync_group: AtomicUsize::new(usize::MAX),
+            table_version: AtomicUsize::new(0),
+            bell: Arc::default(),
+            activity: Mutex::default(),
+            scrubs: AtomicU64::new(0),
             resynced_bytes: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn members(&self) -> Arc<[Member]> {
         Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Locks the table of members for a change.
+    pub(crate) fn table(&self) -> RwLockWriteGuard<'_, Arc<[Member]>> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the changes of the table.
+    pub(crate) fn table_version(&self) -> usize {
+        self.table_version.load(Ordering::Acquire)
+    }
+
+    /// Has every queue take the changed table over.
+    pub(crate) fn table_changed(&self) {
+        self.table_version.fetch_add(1, Ordering::AcqRel);
+        self.desks().iter().for_each(|desk| desk.signal());
+    }
+
+    /// Waits a moment for queues to take the table over: one that nobody polls keeps what it has.
+    pub(crate) fn settle_table(&self) {
+        let version = self.table_version();
+        let is_behind = |desk: &Arc<Desk>| desk.table_version.load(Ordering::Acquire) < version;
+        let start = Instant::now();
+        while self.desks().iter().any(is_behind) && start.elapsed() < Duration::from_secs(1) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -179,19 +230,51 @@ impl Shared {
             .any(|desk| !own.is_at(desk) && desk.in_flight.load(Ordering::Relaxed) > 0)
     }
 
-    /// Notes which group is being resynced.
-    pub(crate) fn resyncing(&self, group: Option<usize>) {
-        self.resync_group.store(group.unwrap_or(usize::MAX), Ordering::Release);
+    fn activity_lock(&self) -> MutexGuard<'_, Option<Activity>> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether a group is being resynced.
-    pub(crate) fn is_resyncing(&self, group: usize) -> bool {
-        self.resync_group.load(Ordering::Acquire) == group
+    /// Notes what the thread behind the array begins.
+    pub(crate) fn begin_activity(&self, group: usize, goal: Goal) {
+        let began = Instant::now();
+        let activity = Activity { group, goal, position: 0, passed: 0, began };
+        *self.activity_lock() = Some(activity);
     }
 
-    /// Counts group bytes that a resync has gone over.
-    pub(crate) fn count_resynced(&self, bytes: u64) {
-        self.resynced_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Notes how far it has come, in group bytes, and how much that was.
+    pub(crate) fn advance_activity(&self, position: u64, passed: u64) {
+        if let Some(activity) = self.activity_lock().as_mut() {
+            activity.position = position;
+            activity.passed += passed;
+            if activity.goal == Goal::Resync {
+                self.resynced_bytes.fetch_add(passed, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn end_activity(&self) {
+        *self.activity_lock() = None;
+    }
+
+    /// Returns what is done in a group now.
+    pub(crate) fn activity(&self, group: usize) -> Option<Activity> {
+        self.activity_lock().filter(|activity| activity.group == group)
+    }
+
+    /// Counts a check that has ended.
+    pub(crate) fn count_scrub(&self) {
+        self.scrubs.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns how many checks have ended.
+    pub(crate) fn scrubs(&self) -> u64 {
+        self.scrubs.load(Ordering::Acquire)
+    }
+
+    /// Says whether a walk is ahead of the speed that it may have.
+    pub(crate) fn is_too_fast(&self, passed: u64, began: Instant) -> bool {
+        let Some(limit) = self.options.speed_max else { return false };
+        u128::from(passed) * 1000 > u128::from(limit) * began.elapsed().as_millis()
     }
 
     /// Returns the group bytes that resyncs have gone over since the array was opened.
@@ -291,7 +374,8 @@ impl Shared {
             };
             let may_be_clean = !self.volume.is_suspect(group) && !self.volume.is_stopped(group);
             let got_on = !self.volume.is_dirty(group)
-                && metadata.group(group).resynced_bytes != resynced_bytes;
+                && metadata.group(group).resynced_bytes != resynced_bytes
+                || !self.volume.recovering(group).is_empty();
             let resumed = may_be_clean && resynced_bytes.is_none() && metadata.resume_log(group);
             let progress = (may_be_clean && (got_on || resumed)).then_some(progress);
             let update = self.volume.clean_update(group).or(progress);

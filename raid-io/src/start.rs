@@ -8,9 +8,9 @@ use raid_core::volume::{GroupConfig, OuterConfig, Volume, VolumeConfig};
 
 use crate::member::{Device, Member, MemberDevice};
 use crate::metadata::{GroupMetadata, Metadata};
-use crate::resync::group_bytes_of;
 use crate::ring::Ring;
 use crate::shared::Shared;
+use crate::walk::group_bytes_of;
 use crate::{Array, Backend, Error, Limits, OpenOptions};
 
 /// The longest read or write.
@@ -151,7 +151,7 @@ fn choose_uring(backend: Backend) -> Result<bool, Error> {
 /// Stands in the place of a missing member; the engine never asks it anything.
 struct Absent;
 
-fn absent() -> Member {
+pub(crate) fn absent() -> Member {
     Member::other("", Arc::new(Absent))
 }
 

@@ -13,6 +13,7 @@ use crate::member::Member;
 use crate::metadata::{GroupMetadata, Metadata};
 use crate::shared::Shared;
 use crate::start::is_absent;
+use crate::walk::Goal;
 
 /// A running array at one moment: what `status --json` prints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,6 +76,12 @@ pub struct GroupStatus {
     pub sync_done_bytes: u64,
     /// Bytes of each member that the action goes over.
     pub sync_total_bytes: u64,
+    /// Bytes of each member that the action goes over in a second, on average since it began.
+    #[serde(default)]
+    pub sync_bytes_per_second: u64,
+    /// Sectors where the last check found that redundancy and data do not agree, as md counts.
+    #[serde(default)]
+    pub mismatch_sectors: u64,
     /// Its write-intent bitmap, if it keeps one.
     #[serde(default)]
     pub bitmap: Option<BitmapStatus>,
@@ -153,6 +160,12 @@ pub struct Statistics {
     /// Array bytes that resyncs have gone over.
     #[serde(default)]
     pub resynced_bytes: u64,
+    /// Places that were written anew and read back, because they could not be read or were wrong.
+    #[serde(default)]
+    pub rewritten: u64,
+    /// Checks that have ended.
+    #[serde(default)]
+    pub scrubs: u64,
 }
 
 /// Everything `mdadm --detail` shows of an array.
@@ -236,6 +249,8 @@ fn statistics(shared: &Shared, counters: &Counters) -> Statistics {
         merged: counters.merged,
         bitmap_writes: shared.metadata.as_ref().map_or(0, Metadata::bitmap_writes),
         resynced_bytes: shared.resynced_total(),
+        rewritten: counters.members.iter().map(|member| member.rewritten).sum(),
+        scrubs: shared.scrubs(),
     }
 }
 
@@ -249,6 +264,14 @@ fn group_status(
     let geometry = volume.geometry(group);
     let metadata = shared.metadata.as_ref().map(|metadata| metadata.group(group));
     let in_sync = volume.in_sync(group);
+    let recovering = volume.recovering(group);
+    // A member that failed is listed once, among those that are out.
+    let listed_elsewhere = |index: usize| {
+        let name = members.get(index).map(Member::name);
+        metadata.as_ref().is_some_and(|metadata| {
+            metadata.left_out.iter().any(|one| Some(one.member.name()) == name)
+        })
+    };
     let mut listed = Vec::new();
     for slot in 0..geometry.slot_count() {
         let index = volume.member_index(group, slot);
@@ -256,17 +279,23 @@ fn group_status(
         let state = match member {
             None => "missing",
             Some(_) if in_sync.contains(slot) => "in_sync",
+            // In this slot, but not filled yet.
+            Some(_) if recovering.contains(slot) => "spare",
+            Some(_) if listed_elsewhere(index) => "missing",
             Some(_) => "faulty",
         };
         let own = counters.members.get(index).copied().unwrap_or_default();
         let superblock = metadata.as_ref().and_then(|metadata| metadata.slots[slot].as_ref());
         listed.push(MemberStatus {
-            path: member.map(|m| m.name().display().to_string()).unwrap_or_default(),
+            path: member
+                .filter(|_| state != "missing")
+                .map(|m| m.name().display().to_string())
+                .unwrap_or_default(),
             number: superblock.map(|superblock| superblock.dev_number),
             slot: u32::try_from(slot).ok(),
             state: state.into(),
             device: member.and_then(Member::as_file).and_then(MemberFile::device_numbers),
-            read_errors: own.errors,
+            read_errors: own.read_errors,
             reads: own.reads,
             writes: own.writes,
             reason: String::new(),
@@ -277,7 +306,15 @@ fn group_status(
     }
     let layout = geometry.layout();
     let degraded = geometry.slot_count() - in_sync.len();
-    let is_resyncing = shared.is_resyncing(group) && !volume.is_trusted(group);
+    let activity = shared.activity(group);
+    let position = match activity {
+        Some(activity) if activity.goal != Goal::Resync => activity.position,
+        _ => synced_below(volume, group),
+    };
+    let passed = activity.map_or(0, |activity| {
+        let millis = activity.began.elapsed().as_millis().max(1);
+        (u128::from(component_position(geometry, activity.passed)) * 1000 / millis) as u64
+    });
     GroupStatus {
         uuid: metadata.map(|metadata| metadata.newest.array_uuid.to_string()).unwrap_or_default(),
         level: geometry.level().to_string(),
@@ -289,9 +326,11 @@ fn group_status(
         degraded_max: geometry.max_degraded() as u32,
         failed: !geometry.tolerates(&geometry.slots().difference(in_sync)),
         in_sync: volume.is_trusted(group),
-        sync_action: if is_resyncing { "resync" } else { "idle" }.into(),
-        sync_done_bytes: component_position(geometry, synced_below(volume, group)),
+        sync_action: activity.map_or("idle", |activity| activity.goal.name()).into(),
+        sync_done_bytes: component_position(geometry, position),
         sync_total_bytes: geometry.component_bytes(),
+        sync_bytes_per_second: passed,
+        mismatch_sectors: volume.mismatch_sectors(group),
         bitmap: bitmap_status(shared, group),
         members: listed,
     }

@@ -37,6 +37,35 @@ const SHAPES: &[(&str, Option<&str>, usize)] = &[
     ("60", None, 8),
 ];
 
+/// More layouts, versions of the superblock and bitmaps, for arrays that are made here.
+const MORE: &[(&str, Option<&str>, usize, &[&str])] = &[
+    ("5", Some("parity-first"), 4, &[]),
+    ("5", Some("parity-last"), 4, &[]),
+    ("6", Some("left-asymmetric"), 5, &["--metadata", "1.1"]),
+    ("6", Some("right-symmetric"), 5, &["--bitmap", "internal", "--bitmap-chunk", "64K"]),
+    ("6", Some("right-asymmetric"), 4, &["--metadata", "1.0", "--bitmap", "internal"]),
+    ("6", Some("parity-first"), 5, &[]),
+    ("6", Some("ddf-zero-restart"), 5, &[]),
+    ("6", Some("ddf-N-restart"), 5, &[]),
+    ("6", Some("ddf-N-continue"), 5, &[]),
+    ("6", Some("left-symmetric-6"), 5, &[]),
+    ("6", Some("parity-first-6"), 5, &[]),
+    ("10", Some("n3"), 5, &["--bitmap", "internal"]),
+    ("10", Some("f2"), 3, &["--metadata", "1.1"]),
+    ("10", Some("o2"), 4, &["--metadata", "1.0", "--bitmap", "internal", "--bitmap-chunk", "64K"]),
+    ("0", None, 4, &["--metadata", "1.0"]),
+    ("1", None, 3, &["--metadata", "0.90"]),
+    ("1", None, 4, &["--metadata", "1.0", "--bitmap", "internal"]),
+    ("1", None, 5, &["--metadata", "1.1", "--bitmap", "internal"]),
+    ("4", None, 5, &["--metadata", "0.90"]),
+    ("5", Some("left-symmetric"), 3, &["--metadata", "0.90"]),
+    ("5", Some("left-symmetric"), 5, &["--metadata", "1.0"]),
+    ("5", Some("left-symmetric"), 6, &["--bitmap", "internal", "--bitmap-chunk", "4K"]),
+    ("5", Some("left-symmetric"), 7, &["--metadata", "1.1", "--bitmap", "internal"]),
+    ("10", Some("n2"), 6, &["--metadata", "0.90"]),
+    ("60", None, 10, &["--bitmap", "internal"]),
+];
+
 struct Array {
     folder: PathBuf,
     name: String,
@@ -44,6 +73,9 @@ struct Array {
     members: Vec<PathBuf>,
     /// What the array holds.
     content: Vec<u8>,
+    /// The raw checker knows this superblock and this layout; of the others the kernel's check has
+    /// told.
+    is_raw_known: bool,
 }
 
 impl Array {
@@ -56,7 +88,10 @@ impl Array {
         let folder = work.join(&name);
         fs::create_dir(&folder).unwrap();
         let members = shape.paths(&folder);
-        Self { folder, name, shape, members, content: Vec::new() }
+        let layout = shape.layout.unwrap_or_default();
+        let rotates = !(layout.starts_with("ddf") || layout.ends_with("-6"));
+        let is_raw_known = rotates && !layout.starts_with("parity");
+        Self { folder, name, shape, members, content: Vec::new(), is_raw_known }
     }
 
     /// Fills the array through a server.
@@ -90,6 +125,9 @@ impl Array {
     fn judge(&self) {
         let cat = succeed(uraid().arg("cat").args(&self.members));
         assert_same(&cat, &self.content, &format!("{}: uraid cat", self.name));
+        if !self.is_raw_known {
+            return;
+        }
         let raw = RawSet::open(&self.members);
         assert_same(&raw.content(), &self.content, &format!("{}: raw", self.name));
         assert_eq!(raw.mismatches(), [], "{}", self.name);
@@ -104,13 +142,20 @@ fn what_uraid_made_is_at_home_in_the_kernel() {
     }
     let work = scratch();
     let mut guest = Guest::boot(work.path());
+    let plain = SHAPES.iter().map(|&shape| (shape, &[][..]));
+    let more =
+        MORE.iter().map(|&(level, layout, members, options)| ((level, layout, members), options));
+    let shapes: Vec<(_, &[&str])> = plain.chain(more).collect();
     let mut arrays: Vec<Array> =
-        SHAPES.iter().map(|shape| Array::new(work.path(), shape)).collect();
+        shapes.iter().map(|(shape, _)| Array::new(work.path(), shape)).collect();
     let mut script = MD.to_owned();
-    for (array, seed) in arrays.iter_mut().zip(1..) {
-        array.shape.create(&array.folder, "64K", MEMBER_BYTES);
+    for ((array, (_, options)), seed) in arrays.iter_mut().zip(&shapes).zip(1..) {
+        succeed(array.shape.create_command(&array.folder, "64K", MEMBER_BYTES).args(*options));
+        array.is_raw_known &= !options.contains(&"--metadata");
         array.fill(seed);
         script += &array.header();
+        let has_bitmap = usize::from(options.contains(&"--bitmap"));
+        script += &format!("bitmap={has_bitmap}\n");
         script += "start; hash; check; put $array/piece.bin 300001; end\n";
     }
     let before: Vec<String> = arrays.iter().map(Array::hash_line).collect();

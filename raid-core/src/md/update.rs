@@ -42,6 +42,11 @@ pub enum Change {
         /// Its new role.
         role: Role,
     },
+    /// A member that is being recovered lacks only what the bitmap says.
+    ByBitmap {
+        /// Its number.
+        dev_number: u32,
+    },
     /// How far a member that is being recovered is filled; `None` when it is in sync.
     Recovered {
         /// Its number.
@@ -102,7 +107,7 @@ pub fn apply(
     next.updated = now;
     for change in changes {
         apply_common(&mut next, *change)?;
-        if let Change::Recovered { dev_number, .. } = *change
+        if let Change::ByBitmap { dev_number } | Change::Recovered { dev_number, .. } = *change
             && !superblocks.iter().any(|superblock| superblock.dev_number == dev_number)
         {
             return Err(UpdateError::NotTakingPart { dev_number });
@@ -165,7 +170,7 @@ fn apply_common(next: &mut Superblock, change: Change) -> Result<(), SuperblockE
         }
         Change::Fail { dev_number } => next.set_role(dev_number, Role::Faulty)?,
         Change::SetRole { dev_number, role } => next.set_role(dev_number, role)?,
-        Change::Recovered { .. } | Change::JournalTail { .. } => {}
+        Change::ByBitmap { .. } | Change::Recovered { .. } | Change::JournalTail { .. } => {}
     }
     Ok(())
 }
@@ -177,6 +182,11 @@ fn apply_own(superblock: &mut Superblock, change: Change) {
     {
         superblock.recovery_offset_sectors = position_sectors;
     }
+    if let Change::ByBitmap { dev_number } = change
+        && superblock.dev_number == dev_number
+    {
+        superblock.features.0 |= Features::RECOVERY_BITMAP;
+    }
     let Change::Recovered { dev_number, recovered_bytes } = change else { return };
     if superblock.dev_number != dev_number {
         return;
@@ -184,10 +194,12 @@ fn apply_own(superblock: &mut Superblock, change: Change) {
     match recovered_bytes {
         Some(bytes) => {
             superblock.features.0 |= Features::RECOVERY_OFFSET;
+            superblock.features.0 &= !Features::RECOVERY_BITMAP;
             superblock.recovery_offset_sectors = bytes / SECTOR_BYTES;
         }
         None => {
-            superblock.features.0 &= !(Features::RECOVERY_OFFSET | Features::REPLACEMENT);
+            superblock.features.0 &=
+                !(Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP | Features::REPLACEMENT);
             superblock.recovery_offset_sectors = 0;
         }
     }

@@ -51,6 +51,15 @@ pub(crate) struct Group {
     pub(super) writes: Box<[CachePadded<[AtomicU64; 2]>]>,
 }
 
+/// Bytes of an array of this geometry that are locked, resynced and recovered together.
+pub fn lock_unit_bytes(geometry: &Geometry) -> u64 {
+    if geometry.parity_count() > 0 {
+        geometry.chunk_bytes() * geometry.data_slots() as u64
+    } else {
+        MAPPED_UNIT_BYTES
+    }
+}
+
 /// What a write must wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteGate {
@@ -185,11 +194,7 @@ impl Group {
 
     /// Group bytes that are locked together, and so resynced together.
     pub(crate) fn lock_unit(&self) -> u64 {
-        if self.geometry.parity_count() > 0 {
-            self.geometry.chunk_bytes() * self.geometry.data_slots() as u64
-        } else {
-            MAPPED_UNIT_BYTES
-        }
+        lock_unit_bytes(&self.geometry)
     }
 
     /// Notes that a failed write may have left a unit inconsistent. While nothing is missing its

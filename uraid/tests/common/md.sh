@@ -8,6 +8,8 @@ start() {
     for file in "$array"/m*.img; do loops+=("$(losetup --find --show "$file")"); done
     for file in "${loops[@]}"; do
         mdadm --examine "$file" | grep -q 'Checksum : .* - correct' || echo "BAD superblock $file"
+        [ "${bitmap:-0}" = 0 ] || mdadm --examine-bitmap "$file" | grep -q 'Bitmap : .* 0 dirty' ||
+            echo "BAD bitmap $file"
     done
     if [ "$groups" = 1 ]; then
         assemble /dev/md0 "${loops[@]}"

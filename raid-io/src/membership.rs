@@ -1,0 +1,418 @@
+//! Members come, fail and go while the array runs.
+//!
+//! A slot's member is changed in this order, with the group's superblocks locked: the member gets a
+//! place in the table that queues look members up in, its bitmap, a superblock in memory, and joins
+//! the engine; then the superblocks of all members are written. A crash before that leaves a spare
+//! that nobody relies on.
+
+use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
+
+use raid_core::md::Superblock;
+use raid_core::md::create::plan_spare;
+use raid_core::md::signature::{Kind, probe, ranges};
+use raid_core::md::superblock::{Features, Role};
+use raid_core::volume::{Join, Loss};
+
+use crate::bad_blocks::BadRanges;
+use crate::file::{Access, MemberFile};
+use crate::member::Member;
+use crate::metadata::{GroupMetadata, LeftOut, random_uuid, write_superblock};
+use crate::open::load;
+use crate::shared::Shared;
+use crate::{Added, Error};
+
+impl Shared {
+    /// Appends a member to the table; returns its index.
+    fn enlist(&self, member: Member) -> Result<usize, Error> {
+        let full = "this array has taken in as many members as it can before it is opened again";
+        let mut table = self.table();
+        let index = self.volume.reserve_member().ok_or(Error::Unsupported(full))?;
+        let mut members: Vec<Member> = table.iter().cloned().collect();
+        assert!(index == members.len(), "member {index} in a table of {}", members.len());
+        members.push(member);
+        *table = members.into();
+        drop(table);
+        self.table_changed();
+        Ok(index)
+    }
+
+    /// Lets a member's file go, as soon as no queue holds it any more.
+    fn dismiss(&self, name: &Path) {
+        let mut table = self.table();
+        let absent = crate::start::absent();
+        let keep = |member: &Member| if member.name() == name { &absent } else { member }.clone();
+        *table = table.iter().map(keep).collect();
+        drop(table);
+        self.table_changed();
+    }
+
+    /// Lets a spare into a slot that has no member; true if one has joined.
+    pub(crate) fn let_spare_in(&self, group: usize) -> bool {
+        let Some(metadata) = &self.metadata else { return false };
+        let present = self.volume.in_sync(group).union(self.volume.recovering(group));
+        let all = self.volume.geometry(group).slots();
+        let Some(slot) = all.difference(present).lowest() else { return false };
+        let mut state = metadata.lock(group);
+        let is_spare = |(_, superblock): &(Member, Superblock)| superblock.role() == Role::Spare;
+        let Some(at) = state.others.iter().position(is_spare) else { return false };
+        let (member, superblock) = state.others.remove(at);
+        let name = member.name().to_owned();
+        let joined = self.join(group, slot, &mut state, member, superblock, false);
+        drop(state);
+        match joined {
+            Ok(()) => {
+                tracing::info!("{}: spare steps in for slot {slot}", name.display());
+                self.volume.request_update(group);
+                self.update_now();
+                true
+            }
+            Err(error) => {
+                tracing::error!("{}: cannot step in for slot {slot}: {error}", name.display());
+                false
+            }
+        }
+    }
+
+    /// Puts a member into an empty slot.
+    fn join(
+        &self,
+        group: usize,
+        slot: usize,
+        state: &mut GroupMetadata,
+        member: Member,
+        superblock: Superblock,
+        by_bitmap: bool,
+    ) -> Result<(), Error> {
+        let geometry = self.volume.geometry(group);
+        let (start, used) = (superblock.data_bytes().start, geometry.component_bytes());
+        let size = member.device().size_bytes();
+        if start.checked_add(used).is_none_or(|end| end > size) {
+            return Err(member.unsuited(format!("data {start}+{used} > member size {size}")));
+        }
+        if let Some(metadata) = &self.metadata {
+            metadata.copy_bitmap(group, &member, &superblock)?;
+        }
+        let index = self.enlist(member)?;
+        state.slots[slot] = Some(superblock);
+        let join = Join { member: index, data_offset: start, recovered: 0, by_bitmap };
+        let joined = self.volume.join(group, slot, join);
+        joined.map_err(|error| {
+            state.slots[slot] = None;
+            Error::Options(error.to_string())
+        })
+    }
+
+    /// Ends a recovery that has nothing left to do.
+    pub(crate) fn finish_recovery(&self, group: usize) -> Result<(), Error> {
+        let members = self.members();
+        for slot in self.volume.recovering(group).iter() {
+            let index = self.volume.member_index(group, slot);
+            members.get(index).map_or(Ok(()), Member::flush)?;
+        }
+        let finished = self.volume.finish_recovery(group);
+        for slot in finished.iter() {
+            tracing::info!("group {group}: slot {slot} is in sync");
+        }
+        self.update_now();
+        Ok(())
+    }
+
+    /// Says that a recovery has met what it cannot get.
+    pub(crate) fn unrecoverable(&self, first: Loss) -> Error {
+        let mut sectors = first.len / 512;
+        while let Some(loss) = self.volume.poll_loss() {
+            sectors += loss.len / 512;
+        }
+        let Loss { group, slot, member_offset, .. } = first;
+        let index = self.volume.member_index(group, slot);
+        let members = self.members();
+        let member = members.get(index);
+        let reason = format!(
+            "slot {slot} of group {group} cannot be filled: {sectors} sectors from byte \
+             {member_offset} of its data on cannot be regenerated, their sources are unreadable"
+        );
+        member.map_or_else(|| Error::Assemble(reason.clone()), |member| member.unsuited(&*reason))
+    }
+
+    /// Takes what a check has found.
+    pub(crate) fn take_findings(&self) {
+        while let Some(finding) = self.volume.poll_finding() {
+            let who = match finding.slot {
+                Some(slot) => {
+                    let index = self.volume.member_index(finding.group, slot);
+                    let members = self.members();
+                    members.get(index).map(|member| member.name().display().to_string())
+                }
+                None => None,
+            };
+            tracing::warn!(
+                "group {}: mismatch at byte {} ({} bytes from {} on each member's data), {}{}",
+                finding.group,
+                finding.offset,
+                finding.len,
+                finding.member_offset,
+                who.as_ref().map_or("nobody can be named".into(), |who| format!("{who} is wrong")),
+                if finding.repaired { ", repaired" } else { "" },
+            );
+        }
+    }
+
+    /// Finds a member by its name: `(group, slot, index)` of one that is in a slot.
+    fn find_in_slot(&self, name: &Path) -> Option<(usize, usize, usize)> {
+        let members = self.members();
+        (0..self.volume.group_count()).find_map(|group| {
+            let present = self.volume.in_sync(group).union(self.volume.recovering(group));
+            present.iter().find_map(|slot| {
+                let index = self.volume.member_index(group, slot);
+                let is_it = members.get(index).is_some_and(|member| same(member.name(), name));
+                is_it.then_some((group, slot, index))
+            })
+        })
+    }
+
+    /// Declares a member faulty by hand.
+    pub(crate) fn fail(&self, name: &Path) -> Result<(), Error> {
+        self.check_writable()?;
+        if let Some((_, slot, index)) = self.find_in_slot(name) {
+            let needed = |_| Error::UnsuitableMember {
+                path: name.to_owned(),
+                reason: format!(
+                    "slot {slot} is needed: without it data would be lost, and it is not failed"
+                ),
+            };
+            self.volume.fail_member(index).map_err(needed)?;
+            self.update_now();
+            self.bell.ring();
+            return Ok(());
+        }
+        let Some(metadata) = &self.metadata else { return Err(unknown(name)) };
+        for group in 0..self.volume.group_count() {
+            let mut state = metadata.lock(group);
+            let spare = state.others.iter().position(|(member, superblock)| {
+                same(member.name(), name) && superblock.role() == Role::Spare
+            });
+            if let Some(at) = spare {
+                let (member, superblock) = state.others.remove(at);
+                state.left_out.push(LeftOut {
+                    member,
+                    number: Some(superblock.dev_number),
+                    is_faulty: true,
+                    reason: "failed by hand".into(),
+                });
+                return Ok(());
+            }
+            if state.left_out.iter().any(|one| same(one.member.name(), name)) {
+                return Ok(());
+            }
+        }
+        Err(unknown(name))
+    }
+
+    /// Lets a faulty member or a spare go.
+    pub(crate) fn remove(&self, name: &Path) -> Result<(), Error> {
+        self.check_writable()?;
+        if self.find_in_slot(name).is_some() {
+            let reason = "it is in use; fail it first";
+            return Err(Error::UnsuitableMember { path: name.to_owned(), reason: reason.into() });
+        }
+        let Some(metadata) = &self.metadata else { return Err(unknown(name)) };
+        for group in 0..self.volume.group_count() {
+            let mut state = metadata.lock(group);
+            let before = state.others.len() + state.left_out.len();
+            state.left_out.retain(|one| !same(one.member.name(), name));
+            state.others.retain(|(member, superblock)| {
+                !same(member.name(), name) || superblock.role() != Role::Spare
+            });
+            if state.others.len() + state.left_out.len() < before {
+                drop(state);
+                let members = self.members();
+                let found = members.iter().find(|member| same(member.name(), name));
+                if let Some(found) = found.map(|member| member.name().to_owned()) {
+                    self.dismiss(&found);
+                }
+                return Ok(());
+            }
+        }
+        Err(unknown(name))
+    }
+
+    /// Takes a member in: one that was here before goes on where it left, anything else stands by.
+    pub(crate) fn add(&self, path: &Path, force: bool) -> Result<Added, Error> {
+        self.check_writable()?;
+        let unsupported = "arrays without superblocks take nobody in";
+        let metadata = self.metadata.as_ref().ok_or(Error::Unsupported(unsupported))?;
+        // Looked at before it is locked: our own lock would be taken for somebody else's.
+        let file = MemberFile::open(path, Access::ReadOnly, false)?;
+        let twin = |member: &Member| {
+            member.as_file().is_some_and(|other| other.identity() == file.identity())
+        };
+        if let Some(twin) = self.members().iter().find(|member| twin(member)) {
+            let reason = format!("is the same as {}", twin.name().display());
+            return Err(Error::UnsuitableMember { path: path.to_owned(), reason });
+        }
+        drop(file);
+        let file = MemberFile::open(path, Access::Exclusive, self.options.direct)?;
+        let loaded = load(Member::file(file))?;
+        let member = loaded.member;
+        let known = loaded.superblock.ok().and_then(|superblock| {
+            let mut groups = 0..self.volume.group_count();
+            let of =
+                |group: &usize| metadata.group(*group).newest.array_uuid == superblock.array_uuid;
+            groups.find(of).map(|group| (group, superblock))
+        });
+        match known {
+            Some((group, superblock)) => self.take_back(group, member, superblock),
+            None => self.take_in(member, force),
+        }
+    }
+
+    /// A member that failed still has its file open, and locked: it is let go before it is looked
+    /// at anew.
+    pub(crate) fn release_faulty(&self, path: &Path) {
+        let Some(metadata) = &self.metadata else { return };
+        for group in 0..self.volume.group_count() {
+            let mut state = metadata.lock(group);
+            state.left_out.retain(|one| !same(one.member.name(), path));
+        }
+        if self.find_in_slot(path).is_none() {
+            let members = self.members();
+            if let Some(member) = members.iter().find(|member| same(member.name(), path)) {
+                let name = member.name().to_owned();
+                drop(members);
+                self.dismiss(&name);
+            }
+        }
+    }
+
+    /// A member of this array comes back.
+    fn take_back(
+        &self,
+        group: usize,
+        member: Member,
+        superblock: Superblock,
+    ) -> Result<Added, Error> {
+        let Some(metadata) = &self.metadata else { return Err(unknown(member.name())) };
+        let mut state = metadata.lock(group);
+        let newest = &state.newest;
+        if superblock.events > newest.events {
+            let (events, ours) = (superblock.events, newest.events);
+            return Err(member.unsuited(format!(
+                "it has seen more of this array than the array itself: events {events} > {ours}"
+            )));
+        }
+        let number = superblock.dev_number;
+        let in_slots = state.slots.iter().flatten();
+        let used = in_slots.chain(state.others.iter().map(|(_, superblock)| superblock));
+        if used.clone().any(|other| other.dev_number == number) {
+            return Err(member.unsuited(format!("its number {number} is taken by another member")));
+        }
+        let cleared = metadata.with_bitmap(group, |bitmap| bitmap.head().events_cleared);
+        let slot = match superblock.role() {
+            Role::Active(slot) => Some(usize::from(slot)),
+            _ => None,
+        };
+        let is_free = |slot: &usize| {
+            *slot < state.slots.len()
+                && !self.volume.in_sync(group).contains(*slot)
+                && !self.volume.recovering(group).contains(*slot)
+        };
+        let covered = cleared.is_some_and(|cleared| superblock.events >= cleared)
+            && superblock.recovered_bytes().is_none();
+        if let Some(slot) = slot.filter(|slot| covered && is_free(slot)) {
+            let name = member.name().to_owned();
+            let bad = BadRanges::load(&member, &superblock)?;
+            let member = member.with_bad_ranges(bad);
+            self.join(group, slot, &mut state, member, superblock, true)?;
+            drop(state);
+            tracing::info!("{}: back in slot {slot}, by the bitmap", name.display());
+            self.volume.request_update(group);
+            self.update_now();
+            self.bell.ring();
+            return Ok(Added::ReAdded { slot: slot as u32 });
+        }
+        // Nothing says what it missed: it is filled from the start, under the number it had.
+        let peer = state.slots.iter().flatten().next().unwrap_or(newest).clone();
+        let size = member.device().size_bytes();
+        let spare = plan_spare(&peer, number, superblock.device_uuid, size)
+            .map_err(|error| member.unsuited(error.to_string()))?;
+        self.stand_by(group, state, member, spare)
+    }
+
+    /// Something new becomes a spare, of the group that needs one most.
+    fn take_in(&self, member: Member, force: bool) -> Result<Added, Error> {
+        let Some(metadata) = &self.metadata else { return Err(unknown(member.name())) };
+        let size = member.device().size_bytes();
+        let mut stale = Vec::new();
+        if member.device().extent(0) != (true, size) {
+            let (head, tail) = ranges(size);
+            let read = |range: std::ops::Range<u64>| {
+                member.read_range(range.start, (range.end - range.start) as usize)
+            };
+            let findings = probe(size, &read(head)?, &read(tail)?);
+            if let Some(finding) = findings.first().filter(|_| !force) {
+                return Err(member.unsuited(format!("holds {finding}; --force overwrites it")));
+            }
+            stale.extend(findings.iter().filter(|f| f.kind == Kind::Md).map(|f| f.offset));
+        }
+        let mut groups: Vec<usize> = (0..self.volume.group_count()).collect();
+        groups.sort_by_key(|group| self.volume.in_sync(*group).len());
+        let group = groups[0];
+        let state = metadata.lock(group);
+        let peer = state.slots.iter().flatten().next().unwrap_or(&state.newest).clone();
+        let in_slots = state.slots.iter().flatten();
+        let used: Vec<u32> = in_slots
+            .chain(state.others.iter().map(|(_, superblock)| superblock))
+            .map(|superblock| superblock.dev_number)
+            .chain(state.left_out.iter().filter_map(|one| one.number))
+            .collect();
+        // A number that a member has had before stays its own, as long as there are others.
+        let is_new =
+            |number: &u32| !used.contains(number) && state.newest.role_of(*number) == Role::Spare;
+        let number = (peer.slot_count..).find(is_new).unwrap_or(peer.slot_count);
+        let spare = plan_spare(&peer, number, random_uuid(), size)
+            .map_err(|error| member.unsuited(error.to_string()))?;
+        for offset in stale {
+            let len = size.saturating_sub(offset).min(4096);
+            member.write_range(offset, &vec![0; len as usize])?;
+        }
+        self.stand_by(group, state, member, spare)
+    }
+
+    fn stand_by(
+        &self,
+        group: usize,
+        mut state: MutexGuard<'_, GroupMetadata>,
+        member: Member,
+        mut spare: Superblock,
+    ) -> Result<Added, Error> {
+        spare.features.0 &= !Features::RECOVERY_BITMAP;
+        write_superblock(&member, &spare)?;
+        tracing::info!("{}: stands by", member.name().display());
+        state.newcomers.push(spare.dev_number);
+        state.others.push((member, spare));
+        drop(state);
+        self.volume.request_update(group);
+        self.update_now();
+        self.bell.ring();
+        Ok(Added::Spare)
+    }
+
+    fn check_writable(&self) -> Result<(), Error> {
+        if self.limits.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if self.is_stopping() { Err(Error::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Whether two paths name the same member, as far as names tell.
+fn same(a: &Path, b: &Path) -> bool {
+    let full = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    a == b || full(a) == full(b)
+}
+
+fn unknown(path: &Path) -> Error {
+    let path: PathBuf = path.to_owned();
+    Error::UnsuitableMember { path, reason: "is not a member of this array".into() }
+}
