@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
 
 use raid_core::md::Superblock;
 use raid_core::md::create::plan_spare;
@@ -16,11 +17,15 @@ use raid_core::volume::{Join, Loss};
 
 use crate::bad_blocks::BadRanges;
 use crate::file::{Access, MemberFile};
-use crate::member::Member;
+use crate::member::{Member, MemberDevice};
 use crate::metadata::{GroupMetadata, LeftOut, random_uuid, write_superblock};
 use crate::open::load;
 use crate::shared::Shared;
 use crate::{Added, Error};
+
+/// How long a change waits for superblocks that a queue writes. Whoever waits for the change itself
+/// (an acknowledgement) has no such limit.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Shared {
     /// Appends a member to the table; returns its index.
@@ -64,7 +69,7 @@ impl Shared {
             Ok(()) => {
                 tracing::info!("{}: spare steps in for slot {slot}", name.display());
                 self.volume.request_update(group);
-                self.update_now();
+                self.record(group);
                 true
             }
             Err(error) => {
@@ -114,7 +119,7 @@ impl Shared {
         for slot in finished.iter() {
             tracing::info!("group {group}: slot {slot} is in sync");
         }
-        self.update_now();
+        self.record(group);
         Ok(())
     }
 
@@ -174,7 +179,7 @@ impl Shared {
     /// Declares a member faulty by hand.
     pub(crate) fn fail(&self, name: &Path) -> Result<(), Error> {
         self.check_writable()?;
-        if let Some((_, slot, index)) = self.find_in_slot(name) {
+        if let Some((group, slot, index)) = self.find_in_slot(name) {
             let needed = |_| Error::UnsuitableMember {
                 path: name.to_owned(),
                 reason: format!(
@@ -182,7 +187,7 @@ impl Shared {
                 ),
             };
             self.volume.fail_member(index).map_err(needed)?;
-            self.update_now();
+            self.record(group);
             self.bell.ring();
             return Ok(());
         }
@@ -253,6 +258,11 @@ impl Shared {
         }
         drop(file);
         let file = MemberFile::open(path, Access::Exclusive, self.options.direct)?;
+        let (size, used) = (file.size_bytes(), self.volume.geometry(0).component_bytes());
+        if size < used {
+            let reason = format!("is too small: {size} bytes < {used} that a member holds");
+            return Err(Error::UnsuitableMember { path: path.to_owned(), reason });
+        }
         let loaded = load(Member::file(file))?;
         let member = loaded.member;
         let known = loaded.superblock.ok().and_then(|superblock| {
@@ -327,7 +337,7 @@ impl Shared {
             drop(state);
             tracing::info!("{}: back in slot {slot}, by the bitmap", name.display());
             self.volume.request_update(group);
-            self.update_now();
+            self.record(group);
             self.bell.ring();
             return Ok(Added::ReAdded { slot: slot as u32 });
         }
@@ -393,9 +403,20 @@ impl Shared {
         state.others.push((member, spare));
         drop(state);
         self.volume.request_update(group);
-        self.update_now();
+        self.record(group);
         self.bell.ring();
         Ok(Added::Spare)
+    }
+
+    /// Makes what was asked for durable, here or by the queue that has taken it over.
+    fn record(&self, group: usize) {
+        let begun = Instant::now();
+        while !self.volume.is_recorded(group) && begun.elapsed() < PATIENCE {
+            self.update_now();
+            if !self.volume.is_recorded(group) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     fn check_writable(&self) -> Result<(), Error> {

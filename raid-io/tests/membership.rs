@@ -246,7 +246,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     refused(array.add(&lab.members[1], false).map(drop), "is the same as");
     let small = lab.path.join("small");
     File::create(&small).unwrap().set_len(1 << 20).unwrap();
-    refused(array.add(&small, false).map(drop), "member");
+    refused(array.add(&small, false).map(drop), "too small");
     let foreign = lab.blank("foreign");
     std::fs::write(&foreign, vec![0x55; 4096]).unwrap();
     File::options().write(true).open(&foreign).unwrap().set_len(MEMBER_BYTES).unwrap();

@@ -33,6 +33,18 @@ pub(crate) enum Command {
     Status(Status),
     /// Stop a served array: drain, flush, mark clean.
     Stop(Stop),
+    /// Declare members of a served array faulty; spares step in.
+    Fail(Manage),
+    /// Let faulty members or spares of a served array go.
+    Remove(Manage),
+    /// Add members to a served array: former ones catch up, others become spares.
+    Add(Add),
+    /// Compare redundancy and data of a served array; nothing is written.
+    Check(Check),
+    /// Check, and make right what can be proven to be wrong.
+    Repair(Repair),
+    /// Wait until a served array has nothing left to do in the background.
+    Wait(Stop),
     /// Write the array's bytes to standard output; opens the members read-only.
     Cat(Cat),
 }
@@ -146,7 +158,7 @@ pub(crate) enum Bitmap {
 }
 
 /// Options of `serve`.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// Where NBD clients connect, unix:PATH or tcp:HOST:PORT; may be given several times
     /// [default: unix:uraid-data/nbd.sock]
@@ -161,9 +173,26 @@ pub(crate) struct Serve {
     /// Start a dirty and degraded parity array; what is regenerated may be wrong
     #[arg(long)]
     pub(crate) force: bool,
+    /// Mark the array clean when nothing was written for so many seconds; 0: only when it stops
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
+    pub(crate) safe_mode_delay: f64,
+    /// Most bytes of the array that background work goes over in a second
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) speed_max: Option<u64>,
     /// The array's members, in any order; without any, five files in ./uraid-data
     #[arg(value_name = "MEMBER")]
     pub(crate) members: Vec<PathBuf>,
+}
+
+impl Serve {
+    /// What `uraid` without arguments does.
+    pub(crate) fn alone() -> Self {
+        let Cli { command } = Cli::parse_from(["uraid", "serve"]);
+        match command {
+            Some(Command::Serve(serve)) => serve,
+            other => unreachable!("serve is parsed as {other:?}"),
+        }
+    }
 }
 
 /// Options of `examine`.
@@ -214,6 +243,52 @@ pub(crate) struct Stop {
     /// The control socket
     #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
     pub(crate) control: PathBuf,
+}
+
+/// Options of `fail` and `remove`.
+#[derive(Args, Debug)]
+pub(crate) struct Manage {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+    /// Members of the array
+    #[arg(required = true, value_name = "MEMBER")]
+    pub(crate) members: Vec<PathBuf>,
+}
+
+/// Options of `add`.
+#[derive(Args, Debug)]
+pub(crate) struct Add {
+    /// Overwrite a member that looks like somebody's data
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) manage: Manage,
+}
+
+/// Options of `check`.
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// Wait until it is through; exit with 1 if something does not agree
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Call a check off that is under way
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) stop: bool,
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+}
+
+/// Options of `repair`.
+#[derive(Args, Debug)]
+pub(crate) struct Repair {
+    /// Where nothing can be proven, believe the data as it stands: parity is computed anew, the
+    /// first copy is taken
+    #[arg(long)]
+    pub(crate) trust_data: bool,
+    #[command(flatten)]
+    pub(crate) check: Check,
 }
 
 /// Options of `cat`.

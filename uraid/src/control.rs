@@ -36,9 +36,24 @@ const CONNECTIONS_MAX: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One request.
-#[derive(Debug, Deserialize, Serialize)]
-struct Request {
-    verb: String,
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    /// What to do.
+    pub(crate) verb: String,
+    /// To which member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) member: Option<PathBuf>,
+    /// Whatever it looks like.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) force: bool,
+}
+
+impl Request {
+    /// A request that is a verb alone.
+    pub(crate) fn verb(verb: &str) -> Self {
+        Self { verb: verb.to_owned(), ..Self::default() }
+    }
 }
 
 /// One answer.
@@ -51,8 +66,8 @@ struct Answer {
     error: Option<String>,
 }
 
-/// Answers verbs; `None` for one that it does not know.
-pub(crate) type Handler = dyn Fn(&str) -> Option<Result<Value, String>> + Send + Sync;
+/// Answers requests; `None` for a verb that it does not know.
+pub(crate) type Handler = dyn Fn(&Request) -> Option<Result<Value, String>> + Send + Sync;
 
 /// A bound control socket. Dropping it removes the socket file, if that is still its own.
 #[derive(Debug)]
@@ -192,9 +207,13 @@ fn answer_line(stream: &UnixStream, handler: &Handler) -> io::Result<Result<Valu
 fn answer_request(line: &[u8], handler: &Handler) -> Result<Value, String> {
     let request: Request =
         serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))?;
-    match handler(&request.verb) {
+    match handler(&request) {
         Some(result) => result,
-        None => Err(format!("unknown verb {:?}; known are detail, status, stop", request.verb)),
+        None => Err(format!(
+            "unknown verb {:?}; known are add, check, detail, \
+             fail, remove, repair, status, stop",
+            request.verb
+        )),
     }
 }
 
@@ -203,6 +222,14 @@ fn answer_request(line: &[u8], handler: &Handler) -> Result<Value, String> {
 /// # Errors
 /// Fails if nobody listens there, or the process refused.
 pub(crate) fn ask(path: &Path, verb: &str) -> Result<Value, Failure> {
+    send(path, &Request::verb(verb))
+}
+
+/// Sends a request to the process behind `path` and returns its answer.
+///
+/// # Errors
+/// Fails if nobody listens there, or the process refused.
+pub(crate) fn send(path: &Path, request: &Request) -> Result<Value, Failure> {
     let failed = |error: io::Error| {
         let hint = match error.kind() {
             io::ErrorKind::NotFound => " (nothing is served here; see --control)",
@@ -212,7 +239,7 @@ pub(crate) fn ask(path: &Path, verb: &str) -> Result<Value, Failure> {
         Failure::new(format!("{}: {error}{hint}", path.display()))
     };
     let stream = UnixStream::connect(path).map_err(failed)?;
-    let mut line = serde_json::to_vec(&Request { verb: verb.to_owned() })?;
+    let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     (&stream).write_all(&line).map_err(failed)?;
     let mut line = Vec::new();
@@ -238,7 +265,7 @@ mod tests {
 
     fn serving(path: &Path) -> ControlSocket {
         let socket = ControlSocket::bind(path).unwrap();
-        let handler = |verb: &str| (verb == "status").then(|| Ok(Value::from(42)));
+        let handler = |request: &Request| (request.verb == "status").then(|| Ok(Value::from(42)));
         socket.serve(Arc::new(handler)).unwrap();
         socket
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! arguments --cli--> commands --raid-io--> members
 //!                        |---raid-nbd----> NBD clients        (serve)
-//!                        |---control-----> status, detail, stop
+//!                        |---control-----> status, detail, stop, fail, add, check, ...
 //!                        '---report------> text, JSON, /proc/mdstat
 //! ```
 //!
@@ -38,15 +38,28 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
-        None => commands::serve::run(&cli::Serve::default()),
+        None => commands::serve::run(&cli::Serve::alone()),
         Some(Command::Serve(options)) => commands::serve::run(&options),
         Some(Command::Create(options)) => commands::create::run(&options),
         Some(Command::Examine(options)) => commands::examine::run(&options),
         Some(Command::Detail(options)) => commands::detail::run(&options),
         Some(Command::Status(options)) => commands::status::run(&options),
         Some(Command::Stop(options)) => commands::stop::run(&options),
+        Some(Command::Fail(options)) => commands::manage::run("fail", &options, false),
+        Some(Command::Remove(options)) => commands::manage::run("remove", &options, false),
+        Some(Command::Add(options)) => commands::manage::run("add", &options.manage, options.force),
+        Some(Command::Check(options)) => commands::check::run("check", &options),
+        Some(Command::Repair(options)) => {
+            commands::check::run(repair_verb(&options), &options.check)
+        }
+        Some(Command::Wait(options)) => commands::check::wait_only(&options.control),
         Some(Command::Cat(options)) => commands::cat::run(&options),
     }
+}
+
+/// How much a repair may do, in the words of the control socket.
+fn repair_verb(options: &cli::Repair) -> &'static str {
+    if options.trust_data { "repair-trusting-data" } else { "repair" }
 }
 
 /// State changes, one line each; `URAID_LOG` (error, warn, info, debug, trace) sets how much.

@@ -75,7 +75,7 @@ fn killed(shape: Shape) {
     }
     let folder = scratch();
     let members = create(folder.path(), &shape, &["--bitmap-chunk", "256K"]);
-    let server = Server::start(folder.path(), &members);
+    let server = Server::start_dirty(folder.path(), &members);
     let mut client = Client::connect(&server.uri).unwrap();
     let size = client.size;
     // Three regions far apart, and what they cost.
@@ -100,7 +100,7 @@ fn killed(shape: Shape) {
     }
 
     // What the bitmap says is gone over, and no more.
-    let server = Server::start(folder.path(), &members);
+    let server = Server::start_dirty(folder.path(), &members);
     let status = wait(&server, "resync", |status| status["groups"][0]["in_sync"] == true);
     let gone_over = status["statistics"]["resynced_bytes"].as_u64().unwrap();
     let width = members.len() as u64;
@@ -145,7 +145,7 @@ fn a_degraded_array_keeps_its_bits() {
     let shape = Shape { level: "5", layout: None, members: 4 };
     let members = create(folder.path(), &shape, &["--bitmap-chunk", "256K"]);
     let events = examined(&members[3], "Events");
-    let server = Server::start(folder.path(), &members[..3]);
+    let server = Server::start_dirty(folder.path(), &members[..3]);
     let mut client = Client::connect(&server.uri).unwrap();
     client.write(1 << 20, &bytes(1, 10_000)).unwrap();
     thread::sleep(Duration::from_secs(11));
@@ -157,7 +157,7 @@ fn a_degraded_array_keeps_its_bits() {
         assert_eq!(examined(member, "Events Cleared"), events);
     }
     // Reopened with the missing member still out, they are there, and nothing is out of sync.
-    let server = Server::start(folder.path(), &members[..3]);
+    let server = Server::start_dirty(folder.path(), &members[..3]);
     let status = server.status();
     assert!(bitmap(&status, "dirty") > 0 && bitmap(&status, "unsynced") == 0, "{status:#}");
     server.stop();
@@ -179,7 +179,7 @@ fn the_kernels_dirty_regions_are_resynced() {
             members.push(folder.path().join(file));
             std::fs::write(members.last().unwrap(), image).unwrap();
         }
-        let server = Server::start(folder.path(), &members);
+        let server = Server::start_dirty(folder.path(), &members);
         let status = wait(&server, "resync", |status| status["groups"][0]["in_sync"] == true);
         server.stop();
         let array = succeed(uraid().arg("cat").args(&members));
@@ -210,7 +210,7 @@ fn mdadm_knows_superblocks_and_bitmaps_of_all_versions() {
             let folder = scratch();
             let members = create(folder.path(), &shape, &["--metadata", version]);
             check(version, &members, 0);
-            let server = Server::start(folder.path(), &members);
+            let server = Server::start_dirty(folder.path(), &members);
             let mut client = Client::connect(&server.uri).unwrap();
             client.write(70_000, &bytes(3, 200_000)).unwrap();
             drop(client);

@@ -66,7 +66,7 @@ fn other_load(folder: &Path, uri: &str) -> Child {
 
 fn killed_array(folder: &Path, shape: Shape) -> (Vec<PathBuf>, BTreeMap<u64, Block>) {
     let members = shape.create(folder, "64K", 24 << 20);
-    let server = Server::start(folder, &members);
+    let server = Server::start_dirty(folder, &members);
     let uri = server.uri.clone();
     let mut fio = other_load(folder, &uri);
     let writer = thread::spawn(move || write_until_killed(&uri, 3 * PART_BYTES));
@@ -116,7 +116,7 @@ fn crash(shape: Shape) {
     assert!(text.contains("not stopped cleanly"), "{text}");
     check_blocks(&succeed(uraid().arg("cat").args(&members)), &blocks);
 
-    let server = Server::start(folder.path(), &members);
+    let server = Server::start_dirty(folder.path(), &members);
     assert_eq!(server.status()["was_clean"], false, "{}", server.status());
     let mut client = Client::connect(&server.uri).unwrap();
     let size = client.size;

@@ -73,7 +73,7 @@ fn an_idle_client_does_not_hold_up_the_stop() {
 fn dirty_and_degraded_wants_force() {
     let folder = scratch();
     let members = array(folder.path());
-    let server = Server::start(folder.path(), &members);
+    let server = Server::start_dirty(folder.path(), &members);
     let content = write_something(&server);
     server.signal(Signal::KILL);
     assert!(!is_clean(&members[1]));

@@ -269,6 +269,13 @@ impl Volume {
         self.groups[group].needed.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// True if the superblocks of a group say what was last asked for, or never will.
+    pub fn is_recorded(&self, group: usize) -> bool {
+        let state = &self.groups[group];
+        let needed = state.needed.load(Ordering::SeqCst);
+        state.durable.load(Ordering::SeqCst) >= needed || self.is_stopped(group)
+    }
+
     /// Asks for a group to be marked clean because nothing has been written for a while; true if an
     /// update is to be made now. It is not while writes are under way or something is to be made
     /// right. The next write asks for the dirty mark again.

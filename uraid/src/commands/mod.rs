@@ -1,10 +1,12 @@
 //! The subcommands, one file each.
 
 pub(crate) mod cat;
+pub(crate) mod check;
 pub(crate) mod create;
 pub(crate) mod detail;
 pub(crate) mod examine;
 mod listen;
+pub(crate) mod manage;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod stop;

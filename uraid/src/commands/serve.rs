@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use raid_io::{Array, CreateOptions, Level, OpenOptions};
+use raid_io::{Added, Array, CreateOptions, Level, OpenOptions, Repair};
 use raid_nbd::Listen;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use super::listen::{self, Listeners};
 use super::print;
 use crate::cli::Serve;
-use crate::control::{ControlSocket, Handler};
+use crate::control::{ControlSocket, Handler, Request};
 use crate::failure::Failure;
 use crate::size;
 
@@ -104,6 +104,9 @@ fn open(options: &Serve) -> Result<Array, Failure> {
     let mut open = OpenOptions::default();
     open.read_only = options.read_only;
     open.force = options.force;
+    open.speed_max = options.speed_max;
+    open.idle_after = Duration::try_from_secs_f64(options.safe_mode_delay)
+        .map_err(|error| Failure::new(format!("--safe-mode-delay: {error}")))?;
     if !options.members.is_empty() {
         return Ok(Array::open(&options.members, &open)?);
     }
@@ -155,10 +158,31 @@ fn serve(
 
 fn handler(array: Array, stops: Sender<Stop>) -> Arc<Handler> {
     let to_value = |value: Result<Value, serde_json::Error>| value.map_err(|e| e.to_string());
-    Arc::new(move |verb: &str| {
-        Some(match verb {
+    Arc::new(move |request: &Request| {
+        let member = || {
+            let member = request.member.as_deref();
+            member.ok_or_else(|| format!("{} needs a member", request.verb))
+        };
+        let done = |result: Result<(), raid_io::Error>| {
+            result.map(|()| Value::Null).map_err(|error| error.to_string())
+        };
+        Some(match request.verb.as_str() {
             "status" => to_value(serde_json::to_value(array.status())),
             "detail" => to_value(serde_json::to_value(array.detail())),
+            "fail" => member().and_then(|member| done(array.fail(member))),
+            "remove" => member().and_then(|member| done(array.remove(member))),
+            "add" => member().and_then(|member| {
+                let added = array.add(member, request.force).map_err(|error| error.to_string())?;
+                let word = if added == Added::Spare { "added" } else { "re-added" };
+                Ok(Value::from(word))
+            }),
+            "check" => done(array.scrub(Repair::None)),
+            "repair" => done(array.scrub(Repair::Proven)),
+            "repair-trusting-data" => done(array.scrub(Repair::TrustData)),
+            "stop-check" => {
+                array.stop_scrub();
+                Ok(Value::Null)
+            }
             "stop" => ask_to_stop(&stops),
             _ => return None,
         })

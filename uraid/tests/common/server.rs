@@ -30,6 +30,12 @@ impl Server {
         Self::start_with(folder, members, &[])
     }
 
+    /// As [`Server::start`]; stays marked dirty from the first write to the stop, so that what a
+    /// kill leaves does not depend on how long a test takes.
+    pub fn start_dirty(folder: &Path, members: &[PathBuf]) -> Self {
+        Self::start_with(folder, members, &["--safe-mode-delay", "0"])
+    }
+
     /// As [`Server::start`], with further arguments.
     pub fn start_with(folder: &Path, members: &[PathBuf], arguments: &[&str]) -> Self {
         let socket = folder.join("nbd.sock");
