@@ -32,7 +32,13 @@ pub(crate) enum Command {
     /// Show the state and the counters of a served array.
     Status(Status),
     /// Stop a served array: drain, flush, mark clean.
-    Stop(Stop),
+    Stop(Control),
+    /// Wait until no resync, recovery or check of a served array goes on.
+    Wait(Control),
+    /// Print what happens to a served array, a line of JSON for each event.
+    Events(Events),
+    /// Print the metrics of a served array as Prometheus text.
+    Metrics(Control),
     /// Write the array's bytes to standard output; opens the members read-only.
     Cat(Cat),
 }
@@ -152,9 +158,16 @@ pub(crate) struct Serve {
     /// [default: unix:uraid-data/nbd.sock]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Vec<String>,
-    /// The control socket, for status, detail and stop [default: uraid-data/control.sock]
+    /// The control socket, for all that is asked of a served array
+    /// [default: uraid-data/control.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Run PROGRAM EVENT ARRAY [MEMBER] for each event, as mdadm's --program
+    #[arg(long, alias = "program", value_name = "PROGRAM")]
+    pub(crate) hook: Option<PathBuf>,
+    /// Append a line of JSON for each event to a file, or - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
     /// Refuse writes; the members are opened read-only
     #[arg(long, alias = "readonly", short = 'o')]
     pub(crate) read_only: bool,
@@ -208,9 +221,20 @@ pub(crate) struct Status {
     pub(crate) control: PathBuf,
 }
 
-/// Options of `stop`.
+/// Options of commands that only need to know which array.
 #[derive(Args, Debug)]
-pub(crate) struct Stop {
+pub(crate) struct Control {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+}
+
+/// Options of `events`.
+#[derive(Args, Debug)]
+pub(crate) struct Events {
+    /// Send a TestMessage to every listener, the hook included, and return
+    #[arg(long, short)]
+    pub(crate) test: bool,
     /// The control socket
     #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
     pub(crate) control: PathBuf,

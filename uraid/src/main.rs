@@ -3,8 +3,9 @@
 //! ```text
 //! arguments --cli--> commands --raid-io--> members
 //!                        |---raid-nbd----> NBD clients        (serve)
-//!                        |---control-----> status, detail, stop
-//!                        '---report------> text, JSON, /proc/mdstat
+//!                        |---control-----> requests of the other commands --service--> the array
+//!                        |---events------> log, hook, file, listeners
+//!                        '---report------> text, JSON, /proc/mdstat, metrics
 //! ```
 //!
 //! Exit codes: 0 done, 1 failed with one line on standard error, 2 wrong usage; `detail --test` has
@@ -13,11 +14,13 @@
 mod cli;
 mod commands;
 mod control;
+mod events;
 mod failure;
+mod log;
 mod report;
+mod service;
 mod size;
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -26,7 +29,7 @@ use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    log_to_stderr();
+    log::start();
     match run(Cli::parse()) {
         Ok(code) => code,
         Err(failure) => {
@@ -45,17 +48,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Some(Command::Detail(options)) => commands::detail::run(&options),
         Some(Command::Status(options)) => commands::status::run(&options),
         Some(Command::Stop(options)) => commands::stop::run(&options),
+        Some(Command::Wait(options)) => commands::wait::run(&options),
+        Some(Command::Events(options)) => commands::events::run(&options),
+        Some(Command::Metrics(options)) => commands::metrics::run(&options),
         Some(Command::Cat(options)) => commands::cat::run(&options),
     }
-}
-
-/// State changes, one line each; `URAID_LOG` (error, warn, info, debug, trace) sets how much.
-fn log_to_stderr() {
-    let level = std::env::var("URAID_LOG").ok().and_then(|level| level.parse().ok());
-    tracing_subscriber::fmt()
-        .with_max_level(level.unwrap_or(tracing::Level::INFO))
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
 }

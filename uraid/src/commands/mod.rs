@@ -3,11 +3,14 @@
 pub(crate) mod cat;
 pub(crate) mod create;
 pub(crate) mod detail;
+pub(crate) mod events;
 pub(crate) mod examine;
 mod listen;
+pub(crate) mod metrics;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod wait;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -26,8 +26,10 @@ use tracing::{info, warn};
 use super::listen::{self, Listeners};
 use super::print;
 use crate::cli::Serve;
-use crate::control::{ControlSocket, Handler};
+use crate::control::{ControlSocket, Handler, Reply};
+use crate::events::{Bus, EventFile, Hook, Watch};
 use crate::failure::Failure;
+use crate::service::{self, Engine};
 use crate::size;
 
 /// Where the embedded default lives, and every socket that is not given.
@@ -40,6 +42,9 @@ const MEMBER_BYTES: u64 = 256 << 20;
 const CHUNK_BYTES: u32 = 64 << 10;
 /// How long clients get to finish what they have asked for.
 const DRAIN: Duration = Duration::from_secs(30);
+
+/// How long hooks and an event file get to take in the last events.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// Why serving ends.
 enum Stop {
@@ -65,20 +70,54 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let control = ControlSocket::bind(&control_path)?;
     let (sender, stops) = channel();
     catch_signals(sender.clone())?;
+    let tellers = Tellers::start(options)?;
     let array = open(options)?;
-    let served = serve(&array, &addresses, &control, sender, options);
+    let watch = Watch::start(Arc::new(array.clone()), tellers.bus.clone())?;
+    let served = serve(&array, &addresses, &control, &tellers.bus, sender, options);
     let outcome = match served {
         Ok(listeners) => {
             announce(&listeners, options, &control_path)?;
-            wait_and_stop(&stops, listeners, array)
+            let stop = wait_for_stop(&stops);
+            listeners.stop(DRAIN);
+            control.close();
+            Ok(stop)
         }
-        Err(failure) => {
-            array.stop()?;
-            Err(failure)
-        }
+        Err(failure) => Err(failure),
     };
+    let stopping = watch.finish();
+    let stopped = array.stop().map_err(Failure::from);
+    stopping.stopped(stopped.is_ok());
+    tellers.finish();
+    let outcome = outcome.and_then(|stop| tell(stop, stopped));
     control.finish();
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Everybody who is told of events, but for clients of the control socket.
+struct Tellers {
+    bus: Bus,
+    hook: Option<Hook>,
+    file: Option<EventFile>,
+}
+
+impl Tellers {
+    fn start(options: &Serve) -> Result<Self, Failure> {
+        let bus = Bus::default();
+        let hook = options.hook.as_deref().map(|program| Hook::start(program, &bus)).transpose()?;
+        let file =
+            options.events.as_deref().map(|path| EventFile::start(path, &bus)).transpose()?;
+        Ok(Self { bus, hook, file })
+    }
+
+    /// Lets the last events arrive; the bus is closed.
+    fn finish(self) {
+        if let Some(file) = self.file {
+            file.finish(LAST_EVENTS);
+        }
+        if let Some(hook) = self.hook {
+            hook.finish(LAST_EVENTS);
+        }
+    }
 }
 
 fn default_path(name: &str) -> PathBuf {
@@ -145,23 +184,19 @@ fn serve(
     array: &Array,
     addresses: &[Listen],
     control: &ControlSocket,
+    bus: &Bus,
     stops: Sender<Stop>,
     options: &Serve,
 ) -> Result<Listeners, Failure> {
     let listeners = Listeners::start(array, addresses, options.read_only)?;
-    control.serve(handler(array.clone(), stops))?;
+    control.serve(handler(Arc::new(array.clone()), bus.clone(), stops))?;
     Ok(listeners)
 }
 
-fn handler(array: Array, stops: Sender<Stop>) -> Arc<Handler> {
-    let to_value = |value: Result<Value, serde_json::Error>| value.map_err(|e| e.to_string());
-    Arc::new(move |verb: &str| {
-        Some(match verb {
-            "status" => to_value(serde_json::to_value(array.status())),
-            "detail" => to_value(serde_json::to_value(array.detail())),
-            "stop" => ask_to_stop(&stops),
-            _ => return None,
-        })
+fn handler(engine: Arc<dyn Engine>, bus: Bus, stops: Sender<Stop>) -> Arc<Handler> {
+    Arc::new(move |request| {
+        // Only `stop` is left over: it concerns the process, not the array alone.
+        service::answer(&engine, &bus, request).unwrap_or_else(|| Reply::Now(ask_to_stop(&stops)))
     })
 }
 
@@ -224,12 +259,9 @@ fn hints(listeners: &Listeners, control: &Path) -> String {
     )
 }
 
-fn wait_and_stop(
-    stops: &Receiver<Stop>,
-    listeners: Listeners,
-    array: Array,
-) -> Result<(), Failure> {
-    let waiting = match stops.recv() {
+/// Waits for the first reason to stop; `Some` is a client that waits for the outcome.
+fn wait_for_stop(stops: &Receiver<Stop>) -> Option<Sender<Result<(), String>>> {
+    match stops.recv() {
         Ok(Stop::Signal(name)) => {
             info!("{name}: stopping");
             None
@@ -239,11 +271,15 @@ fn wait_and_stop(
             Some(sender)
         }
         Err(_) => None,
-    };
-    listeners.stop(DRAIN);
-    let outcome = array.stop().map_err(Failure::from);
+    }
+}
+
+fn tell(
+    waiting: Option<Sender<Result<(), String>>>,
+    outcome: Result<(), Failure>,
+) -> Result<(), Failure> {
     if let Some(waiting) = waiting {
-        let answer = outcome.as_ref().map(|_| ()).map_err(Failure::to_string);
+        let answer = outcome.as_ref().map_err(Failure::to_string).copied();
         let _ = waiting.send(answer);
     }
     if outcome.is_ok() {

@@ -1,8 +1,10 @@
 //! Views of an array for people and scripts; all of them are functions of values.
 
+pub(crate) mod bar;
 pub(crate) mod detail;
 pub(crate) mod examine;
 pub(crate) mod mdstat;
+pub(crate) mod metrics;
 pub(crate) mod progress;
 pub(crate) mod status;
 
