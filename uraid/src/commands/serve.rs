@@ -72,23 +72,25 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     catch_signals(sender.clone())?;
     let tellers = Tellers::start(options)?;
     let array = open(options)?;
-    let watch = Watch::start(Arc::new(array.clone()), tellers.bus.clone())?;
     let served = serve(&array, &addresses, &control, &tellers.bus, sender, options);
     let outcome = match served {
         Ok(listeners) => {
+            let watch = Watch::start(Arc::new(array.clone()), tellers.bus.clone())?;
             announce(&listeners, options, &control_path)?;
-            let stop = wait_for_stop(&stops);
+            let waiting = wait_for_stop(&stops);
             listeners.stop(DRAIN);
             control.close();
-            Ok(stop)
+            let stopping = watch.finish();
+            let outcome = array.stop().map_err(Failure::from);
+            stopping.stopped(outcome.is_ok());
+            tellers.finish();
+            tell(waiting, outcome)
         }
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            array.stop()?;
+            Err(failure)
+        }
     };
-    let stopping = watch.finish();
-    let stopped = array.stop().map_err(Failure::from);
-    stopping.stopped(stopped.is_ok());
-    tellers.finish();
-    let outcome = outcome.and_then(|stop| tell(stop, stopped));
     control.finish();
     outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ pub(crate) mod mdstat;
 pub(crate) mod metrics;
 pub(crate) mod progress;
 pub(crate) mod status;
+pub(crate) mod story;
 
 use serde::Serialize;
 
