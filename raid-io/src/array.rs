@@ -172,7 +172,8 @@ impl Array {
     ///
     /// # Errors
     /// Returns an error if requests stay in flight for half a minute, or if the last flush or the
-    /// superblocks could not be written; the array then counts as not cleanly stopped.
+    /// superblocks could not be written, or a write failed on a member that the array cannot do
+    /// without; the array then counts as not cleanly stopped.
     pub fn stop(self) -> Result<(), Error> {
         self.background.finish();
         self.upkeep.finish();

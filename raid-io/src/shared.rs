@@ -266,6 +266,7 @@ impl Shared {
             return Ok(());
         }
         let members = self.members();
+        let mut is_clean = true;
         for group in 0..self.volume.group_count() {
             for slot in self.volume.in_sync(group).iter() {
                 members[self.volume.member_index(group, slot)].flush()?;
@@ -295,13 +296,16 @@ impl Shared {
             let resumed = may_be_clean && resynced_bytes.is_none() && metadata.resume_log(group);
             let progress = (may_be_clean && (got_on || resumed)).then_some(progress);
             let update = self.volume.clean_update(group).or(progress);
-            let Some(update) = update else { continue };
+            let Some(update) = update else {
+                is_clean &= !self.volume.is_dirty(group);
+                continue;
+            };
             let failed = metadata.write(&update, resynced_bytes, &self.volume, &members)?;
             if !failed.is_empty() {
                 return Err(Error::Io { offset: 0 });
             }
             self.volume.marked_clean(group);
         }
-        Ok(())
+        if is_clean { Ok(()) } else { Err(Error::NotClean) }
     }
 }

@@ -67,6 +67,10 @@ pub struct GroupStatus {
     /// So many slots are lost that data is.
     #[serde(default)]
     pub failed: bool,
+    /// A write failed on a member that the group cannot do without. It keeps its slot; requests
+    /// that need it may fail, and the group stays marked as not clean.
+    #[serde(default)]
+    pub write_failed: bool,
     /// Parity and copies are known to match the data.
     pub in_sync: bool,
     /// What goes on in the background: "idle", "resync", "recover", "check" or "repair".
@@ -288,6 +292,7 @@ fn group_status(
         degraded: degraded as u32,
         degraded_max: geometry.max_degraded() as u32,
         failed: !geometry.tolerates(&geometry.slots().difference(in_sync)),
+        write_failed: volume.is_suspect(group) || volume.is_stopped(group),
         in_sync: volume.is_trusted(group),
         sync_action: if is_resyncing { "resync" } else { "idle" }.into(),
         sync_done_bytes: component_position(geometry, synced_below(volume, group)),

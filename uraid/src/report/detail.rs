@@ -37,7 +37,8 @@ pub(crate) fn render(detail: &Detail) -> String {
 
 /// The exit code of `mdadm --detail --test`: 0 fine, 1 degraded, 2 unusable.
 pub(crate) fn exit_code(status: &Status) -> u8 {
-    if status.state == "failed" || status.groups.iter().any(|group| group.failed) {
+    let is_broken = |group: &GroupStatus| group.failed || group.write_failed;
+    if status.state == "failed" || status.groups.iter().any(is_broken) {
         2
     } else if status.degraded > 0 {
         1

@@ -56,7 +56,7 @@ fn outer(text: &mut String, status: &Status) {
 fn array(text: &mut String, number: usize, group: &GroupStatus, seen: Seen<'_>) {
     let Seen { status, progress } = seen;
     // One that lost too much is "broken", as newer kernels say.
-    let activity = if group.failed { "broken" } else { activity(status) };
+    let activity = if group.failed || group.write_failed { "broken" } else { activity(status) };
     let _ = write!(text, "md{number} : {activity} {}", group.level);
     // Those that came last are first.
     let mut members: Vec<&MemberStatus> = group.members.iter().collect();

@@ -103,7 +103,7 @@ const STATES: [&str; 5] = ["active", "inactive", "recovering", "resync", "check"
 
 fn state(group: &GroupStatus) -> &'static str {
     match group.sync_action.as_str() {
-        _ if group.failed => "inactive",
+        _ if group.failed || group.write_failed => "inactive",
         "recover" => "recovering",
         // A repair is a resync in /proc/mdstat, whence node_exporter has it.
         "resync" | "repair" => "resync",

@@ -35,6 +35,21 @@ pub(crate) fn of(status: &Status) -> Option<Story> {
         let action = "stop it, bring lost members back, and serve it again; write nothing to them";
         return Some(Story { trouble, slots, action });
     }
+    if let Some(group) = status.groups.iter().find(|group| group.write_failed) {
+        let trouble = format!(
+            "a write failed on a member that this {} cannot do without: it keeps its slot, \
+             requests that need it fail, nothing is made up",
+            group.level
+        );
+        for member in group.members.iter().filter(|member| member.state == "in_sync") {
+            let MemberStatus { path, read_errors, slot: Some(slot), .. } = member else { continue };
+            if *read_errors > 0 {
+                slots.push(format!("slot {slot}: {path} has made {read_errors} errors"));
+            }
+        }
+        let action = "stop it, make that member work again, and serve the array with --force";
+        return Some(Story { trouble, slots, action });
+    }
     if status.degraded == 0 {
         return None;
     }
