@@ -41,6 +41,34 @@ pub(crate) enum Command {
     Metrics(Control),
     /// Write the array's bytes to standard output; opens the members read-only.
     Cat(Cat),
+    // Hidden until the engine below does them: until then the server refuses, and says so.
+    /// Take a member of a served array for broken.
+    #[command(hide = true, alias = "set-faulty")]
+    Fail(Members),
+    /// Let go of members that are faulty or spares.
+    #[command(hide = true)]
+    Remove(Members),
+    /// Take devices in: back into their slot if they can catch up, else as spares.
+    #[command(hide = true)]
+    Add(Members),
+    /// Take members back that can catch up; refused where they would have to be filled anew.
+    #[command(hide = true)]
+    ReAdd(Members),
+    /// Copy a member in use to another one, which then takes its slot.
+    #[command(hide = true)]
+    Replace(Replace),
+    /// Compare copies and parity with the data.
+    #[command(hide = true)]
+    Check(Scrub),
+    /// As check, and make right what differs.
+    #[command(hide = true)]
+    Repair(Scrub),
+    /// End a check or repair.
+    #[command(hide = true, alias = "idle")]
+    StopCheck(Control),
+    /// Limit resync, recovery and check.
+    #[command(hide = true)]
+    SetSpeed(SetSpeed),
 }
 
 /// Options of `create`.
@@ -224,6 +252,56 @@ pub(crate) struct Status {
 /// Options of commands that only need to know which array.
 #[derive(Args, Debug)]
 pub(crate) struct Control {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+}
+
+/// Options of commands about members of a served array.
+#[derive(Args, Debug)]
+pub(crate) struct Members {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+    /// Files or block devices, one after the other; the first that is refused ends it
+    #[arg(required = true, value_name = "MEMBER")]
+    pub(crate) members: Vec<PathBuf>,
+}
+
+/// Options of `replace`.
+#[derive(Args, Debug)]
+pub(crate) struct Replace {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+    /// The member to be replaced
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: PathBuf,
+    /// Its successor; any spare when not given
+    #[arg(value_name = "WITH")]
+    pub(crate) with: Option<PathBuf>,
+}
+
+/// Options of `check` and `repair`.
+#[derive(Args, Debug)]
+pub(crate) struct Scrub {
+    /// Return when it has ended, and show how far it is
+    #[arg(long, short = 'W')]
+    pub(crate) wait: bool,
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+}
+
+/// Options of `set-speed`; bytes of each member in a second.
+#[derive(Args, Debug)]
+pub(crate) struct SetSpeed {
+    /// At least this, whatever clients do
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "max")]
+    pub(crate) min: Option<u64>,
+    /// At most this
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) max: Option<u64>,
     /// The control socket
     #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
     pub(crate) control: PathBuf,

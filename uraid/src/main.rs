@@ -26,6 +26,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::commands::members;
+use crate::control::Request;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
@@ -52,5 +54,16 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Some(Command::Events(options)) => commands::events::run(&options),
         Some(Command::Metrics(options)) => commands::metrics::run(&options),
         Some(Command::Cat(options)) => commands::cat::run(&options),
+        Some(Command::Fail(options)) => members::run(&options, |member| Request::Fail { member }),
+        Some(Command::Remove(options)) => {
+            members::run(&options, |member| Request::Remove { member })
+        }
+        Some(Command::Add(options)) => members::run(&options, |member| Request::Add { member }),
+        Some(Command::ReAdd(options)) => members::run(&options, |member| Request::ReAdd { member }),
+        Some(Command::Replace(options)) => members::replace(&options),
+        Some(Command::Check(options)) => commands::scrub::run(&options, Request::Check {}),
+        Some(Command::Repair(options)) => commands::scrub::run(&options, Request::Repair {}),
+        Some(Command::StopCheck(options)) => commands::scrub::stop(&options),
+        Some(Command::SetSpeed(options)) => commands::scrub::set_speed(&options),
     }
 }

@@ -217,6 +217,40 @@ fn requests_that_make_no_sense_change_nothing() {
     server.stop();
 }
 
+/// Until the engine does them, these commands say so, whatever the folder they are called in, and
+/// nothing changes. Each line goes when its verb works.
+#[test]
+fn what_is_not_there_yet_is_refused_in_words() {
+    let folder = scratch();
+    let members = RAID5.create(folder.path(), "64K", MEMBER_BYTES);
+    let server = Server::start(folder.path(), &members);
+    let before = server.status();
+    for (arguments, code, right) in [
+        (&["fail", "m1.img"][..], 1, "not supported: failing a member by hand"),
+        (&["remove", "m1.img"], 1, "not supported: removing a member"),
+        (&["add", "m9.img"], 1, "not supported: adding a member"),
+        (&["re-add", "m1.img"], 1, "not supported: adding a member"),
+        (&["replace", "m1.img", "m9.img"], 1, "not supported: replacing a member"),
+        (&["check", "--wait"], 1, "not supported: check and repair"),
+        (&["repair"], 1, "not supported: check and repair"),
+        (&["stop-check"], 1, "not supported: check and repair"),
+        (&["set-speed", "--max", "50M"], 1, "not supported: limits of the speed"),
+        (&["set-speed"], 2, "required"),
+        (&["fail"], 2, "required"),
+        (&["fail", "stranger"], 1, "stranger: not a member of this array"),
+    ] {
+        let mut command = uraid();
+        command.current_dir(folder.path()).args(arguments).arg("--control").arg(&server.control);
+        let output = run(&mut command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(right), "{arguments:?}: {said}");
+        assert!(code == 2 || said.lines().count() == 1, "{arguments:?}: {said}");
+    }
+    assert_eq!(server.status()["groups"], before["groups"]);
+    server.stop();
+}
+
 /// Prometheus text, read by a parser of the test's own.
 fn samples(text: &str) -> Vec<(String, f64)> {
     assert!(text.ends_with("# EOF\n"), "{text}");
