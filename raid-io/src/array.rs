@@ -222,6 +222,24 @@ impl Array {
         self.shared.add(member, force)
     }
 
+    /// As [`add`](Self::add), for a member that was here before and can catch up by the bitmap;
+    /// one that would have to be filled from the start is refused.
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add).
+    pub fn re_add(&self, member: &Path) -> Result<(), Error> {
+        self.shared.release_faulty(member);
+        self.calls.close();
+        self.shared.settle_table();
+        self.shared.re_add(member)
+    }
+
+    /// Limits what is done in the background, in bytes of each member in a second; what is `None`
+    /// stays as it is. See [`OpenOptions::speed_min`] and [`OpenOptions::speed_max`].
+    pub fn set_speed(&self, min: Option<u64>, max: Option<u64>) {
+        self.shared.set_speed(min, max);
+    }
+
     /// Begins a check of the whole array in the background; [`Status`] tells how far it is, the
     /// log what it finds. Nothing is written but what `repair` allows.
     ///
@@ -251,7 +269,8 @@ impl Array {
     ///
     /// # Errors
     /// Returns an error if requests stay in flight for half a minute, or if the last flush or the
-    /// superblocks could not be written; the array then counts as not cleanly stopped.
+    /// superblocks could not be written, or a write failed on a member that the array cannot do
+    /// without; the array then counts as not cleanly stopped.
     pub fn stop(self) -> Result<(), Error> {
         self.background.finish();
         self.upkeep.finish();

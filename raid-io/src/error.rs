@@ -69,6 +69,10 @@ pub enum Error {
     /// The array has been stopped, or is stopping.
     #[error("the array is stopped")]
     Stopped,
+    /// The array is stopped, but counts as not cleanly stopped: a write failed on a member that it
+    /// cannot do without, and may have reached others.
+    #[error("stopped, but not clean: a write failed on a member that the array cannot do without")]
+    NotClean,
     /// More members are lost than the level can bear, or the data cannot be regenerated.
     #[error("array byte {offset} cannot be read or written: too much is lost or unreadable")]
     Io {
@@ -109,7 +113,7 @@ impl Error {
             Self::Busy(_) => Errno::BUSY,
             Self::ReadOnly => Errno::ROFS,
             Self::Stopped => Errno::SHUTDOWN,
-            Self::Io { .. } => Errno::IO,
+            Self::Io { .. } | Self::NotClean => Errno::IO,
             Self::NoSpace => Errno::NOSPC,
             Self::Unsupported(_) => Errno::OPNOTSUPP,
         };

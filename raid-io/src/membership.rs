@@ -244,6 +244,24 @@ impl Shared {
 
     /// Takes a member in: one that was here before goes on where it left, anything else stands by.
     pub(crate) fn add(&self, path: &Path, force: bool) -> Result<Added, Error> {
+        match self.look_at(path)? {
+            (member, Some((group, superblock))) => self.take_back(group, member, superblock, false),
+            (member, None) => self.take_in(member, force),
+        }
+    }
+
+    /// Takes a member back that can catch up.
+    pub(crate) fn re_add(&self, path: &Path) -> Result<(), Error> {
+        match self.look_at(path)? {
+            (member, Some((group, superblock))) => {
+                self.take_back(group, member, superblock, true).map(drop)
+            }
+            (member, None) => Err(member.unsuited("was never a member of this array")),
+        }
+    }
+
+    /// Opens what is to be taken in; tells which group it was in, if it was.
+    fn look_at(&self, path: &Path) -> Result<(Member, Option<(usize, Superblock)>), Error> {
         self.check_writable()?;
         let unsupported = "arrays without superblocks take nobody in";
         let metadata = self.metadata.as_ref().ok_or(Error::Unsupported(unsupported))?;
@@ -271,10 +289,7 @@ impl Shared {
                 |group: &usize| metadata.group(*group).newest.array_uuid == superblock.array_uuid;
             groups.find(of).map(|group| (group, superblock))
         });
-        match known {
-            Some((group, superblock)) => self.take_back(group, member, superblock),
-            None => self.take_in(member, force),
-        }
+        Ok((member, known))
     }
 
     /// A member that failed still has its file open, and locked: it is let go before it is looked
@@ -301,6 +316,7 @@ impl Shared {
         group: usize,
         member: Member,
         superblock: Superblock,
+        only_if_covered: bool,
     ) -> Result<Added, Error> {
         let Some(metadata) = &self.metadata else { return Err(unknown(member.name())) };
         let mut state = metadata.lock(group);
@@ -340,6 +356,17 @@ impl Shared {
             self.record(group);
             self.bell.ring();
             return Ok(Added::ReAdded { slot: slot as u32 });
+        }
+        if only_if_covered {
+            let reason = match cleared {
+                None => "cannot catch up: there is no bitmap to say what it missed".to_owned(),
+                Some(cleared) => format!(
+                    "cannot catch up: its events {} < {cleared} that the bitmap reaches back to, or \
+                     its slot is taken",
+                    superblock.events
+                ),
+            };
+            return Err(member.unsuited(reason));
         }
         // Nothing says what it missed: it is filled from the start, under the number it had.
         let peer = state.slots.iter().flatten().next().unwrap_or(newest).clone();

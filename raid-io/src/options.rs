@@ -141,8 +141,10 @@ pub struct OpenOptions {
     /// How long nothing must have been written before an array is marked clean while it is open
     /// (md's `safe_mode_delay`); zero: never.
     pub idle_after: Duration,
-    /// Most bytes of the array that a resync, recovery or check goes over in a second; `None`: as
-    /// many as it can while nobody else wants anything.
+    /// Bytes of each member in a second that a resync, recovery or check goes over at least, if
+    /// the members can: below that it does not give way to requests.
+    pub speed_min: u64,
+    /// Bytes of each member in a second that it goes over at most; `None`: as many as it can.
     pub speed_max: Option<u64>,
     /// The machinery of member I/O.
     pub backend: Backend,
@@ -163,6 +165,7 @@ impl Default for OpenOptions {
             force: false,
             resync: true,
             idle_after: Duration::from_millis(200),
+            speed_min: 1000 << 10,
             speed_max: None,
             backend: Backend::Automatic,
             direct: true,

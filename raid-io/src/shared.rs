@@ -44,6 +44,9 @@ pub(crate) struct Shared {
     activity: Mutex<Option<Activity>>,
     /// Checks that have ended.
     scrubs: AtomicU64,
+    /// Bytes of each member in a second: see [`OpenOptions`].
+    speed_min: AtomicU64,
+    speed_max: AtomicU64,
     /// Group bytes that resyncs have gone over.
     resynced_bytes: AtomicU64,
 }
@@ -140,6 +143,8 @@ impl Shared {
         members: Vec<Member>,
         metadata: Option<Metadata>,
     ) -> Self {
+        let speed_min = AtomicU64::new(options.speed_min);
+        let speed_max = AtomicU64::new(options.speed_max.unwrap_or(u64::MAX));
         Self {
             options,
             limits,
@@ -155,6 +160,8 @@ impl Shared {
             bell: Arc::default(),
             activity: Mutex::default(),
             scrubs: AtomicU64::new(0),
+            speed_min,
+            speed_max,
             resynced_bytes: AtomicU64::new(0),
         }
     }
@@ -271,10 +278,25 @@ impl Shared {
         self.scrubs.load(Ordering::Acquire)
     }
 
+    /// Sets the limits of what is done behind the array.
+    pub(crate) fn set_speed(&self, min: Option<u64>, max: Option<u64>) {
+        min.iter().for_each(|min| self.speed_min.store(*min, Ordering::Relaxed));
+        max.iter().for_each(|max| self.speed_max.store(*max, Ordering::Relaxed));
+    }
+
+    /// `passed` are bytes of each member, since `began`.
+    fn is_above(limit: u64, passed: u64, began: Instant) -> bool {
+        u128::from(passed) * 1000 > u128::from(limit) * began.elapsed().as_millis()
+    }
+
+    /// Says whether a walk has the speed that it is to have whatever others want.
+    pub(crate) fn is_fast_enough(&self, passed: u64, began: Instant) -> bool {
+        Self::is_above(self.speed_min.load(Ordering::Relaxed), passed, began)
+    }
+
     /// Says whether a walk is ahead of the speed that it may have.
     pub(crate) fn is_too_fast(&self, passed: u64, began: Instant) -> bool {
-        let Some(limit) = self.options.speed_max else { return false };
-        u128::from(passed) * 1000 > u128::from(limit) * began.elapsed().as_millis()
+        Self::is_above(self.speed_max.load(Ordering::Relaxed), passed, began)
     }
 
     /// Returns the group bytes that resyncs have gone over since the array was opened.
@@ -349,6 +371,7 @@ impl Shared {
             return Ok(());
         }
         let members = self.members();
+        let mut is_clean = true;
         for group in 0..self.volume.group_count() {
             for slot in self.volume.in_sync(group).iter() {
                 members[self.volume.member_index(group, slot)].flush()?;
@@ -379,13 +402,16 @@ impl Shared {
             let resumed = may_be_clean && resynced_bytes.is_none() && metadata.resume_log(group);
             let progress = (may_be_clean && (got_on || resumed)).then_some(progress);
             let update = self.volume.clean_update(group).or(progress);
-            let Some(update) = update else { continue };
+            let Some(update) = update else {
+                is_clean &= !self.volume.is_dirty(group);
+                continue;
+            };
             let failed = metadata.write(&update, resynced_bytes, &self.volume, &members)?;
             if !failed.is_empty() {
                 return Err(Error::Io { offset: 0 });
             }
             self.volume.marked_clean(group);
         }
-        Ok(())
+        if is_clean { Ok(()) } else { Err(Error::NotClean) }
     }
 }

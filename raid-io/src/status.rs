@@ -68,6 +68,10 @@ pub struct GroupStatus {
     /// So many slots are lost that data is.
     #[serde(default)]
     pub failed: bool,
+    /// A write failed on a member that the group cannot do without. It keeps its slot; requests
+    /// that need it may fail, and the group stays marked as not clean.
+    #[serde(default)]
+    pub write_failed: bool,
     /// Parity and copies are known to match the data.
     pub in_sync: bool,
     /// What goes on in the background: "idle", "resync", "recover", "check" or "repair".
@@ -325,6 +329,7 @@ fn group_status(
         degraded: degraded as u32,
         degraded_max: geometry.max_degraded() as u32,
         failed: !geometry.tolerates(&geometry.slots().difference(in_sync)),
+        write_failed: volume.is_suspect(group) || volume.is_stopped(group),
         in_sync: volume.is_trusted(group),
         sync_action: activity.map_or("idle", |activity| activity.goal.name()).into(),
         sync_done_bytes: component_position(geometry, position),
@@ -381,7 +386,7 @@ fn bitmap_status(shared: &Shared, group: usize) -> Option<BitmapStatus> {
 }
 
 /// Returns how much of each member lies below a group byte.
-fn component_position(geometry: &Geometry, group_bytes: u64) -> u64 {
+pub(crate) fn component_position(geometry: &Geometry, group_bytes: u64) -> u64 {
     let (part, whole) = (group_bytes.min(geometry.array_bytes()), geometry.array_bytes().max(1));
     let bytes = u128::from(geometry.component_bytes()) * u128::from(part) / u128::from(whole);
     u64::try_from(bytes).unwrap_or(u64::MAX)

@@ -12,6 +12,7 @@ use raid_core::layout::Level;
 use raid_core::request::{Repair, RequestKind};
 
 use crate::shared::Shared;
+use crate::status::component_position;
 use crate::{Error, Queue};
 
 /// Group bytes of one request: enough for long member I/O, and soon over.
@@ -121,6 +122,7 @@ impl Walk<'_> {
         circumstances: Circumstances,
     ) -> Result<bool, Error> {
         let unit = self.shared.volume.resync_unit(self.group);
+        let geometry = self.shared.volume.geometry(self.group);
         let step = (STEP_BYTES / unit).max(1) * unit;
         tracing::debug!("group {}: {} of {start}..{end}", self.group, self.goal.name());
         // By start, the end of what has been done behind a gap.
@@ -135,8 +137,11 @@ impl Walk<'_> {
             if self.is_cancelled() {
                 break Err(Error::Stopped);
             }
-            let depth = if self.shared.others_in_flight(queue) { DEPTH_BUSY } else { DEPTH_IDLE };
-            if self.shared.is_too_fast(below - start, began) {
+            let passed = component_position(geometry, below - start);
+            let gives_way =
+                self.shared.others_in_flight(queue) && self.shared.is_fast_enough(passed, began);
+            let depth = if gives_way { DEPTH_BUSY } else { DEPTH_IDLE };
+            if self.shared.is_too_fast(passed, began) {
                 queue.wait(Some(Duration::from_millis(5)))?;
             } else {
                 while next < end && queue.in_flight() < depth {

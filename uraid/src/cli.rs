@@ -32,21 +32,37 @@ pub(crate) enum Command {
     /// Show the state and the counters of a served array.
     Status(Status),
     /// Stop a served array: drain, flush, mark clean.
-    Stop(Stop),
-    /// Declare members of a served array faulty; spares step in.
-    Fail(Manage),
-    /// Let faulty members or spares of a served array go.
-    Remove(Manage),
-    /// Add members to a served array: former ones catch up, others become spares.
-    Add(Add),
-    /// Compare redundancy and data of a served array; nothing is written.
-    Check(Check),
-    /// Check, and make right what can be proven to be wrong.
-    Repair(Repair),
-    /// Wait until a served array has nothing left to do in the background.
-    Wait(Stop),
+    Stop(Control),
+    /// Wait until no resync, recovery or check of a served array goes on.
+    Wait(Control),
+    /// Print what happens to a served array, a line of JSON for each event.
+    Events(Events),
+    /// Print the metrics of a served array as Prometheus text.
+    Metrics(Control),
     /// Write the array's bytes to standard output; opens the members read-only.
     Cat(Cat),
+    /// Take a member of a served array for broken.
+    #[command(alias = "set-faulty")]
+    Fail(Members),
+    /// Let go of members that are faulty or spares.
+    Remove(Members),
+    /// Take devices in: back into their slot if they can catch up, else as spares.
+    Add(Members),
+    /// Take members back that can catch up; refused where they would have to be filled anew.
+    ReAdd(Members),
+    /// Copy a member in use to another one, which then takes its slot.
+    // The command is there, the copying is not: the server refuses.
+    #[command(hide = true)]
+    Replace(Replace),
+    /// Compare copies and parity with the data.
+    Check(Scrub),
+    /// As check, and make right what differs.
+    Repair(Scrub),
+    /// End a check or repair.
+    #[command(alias = "idle")]
+    StopCheck(Control),
+    /// Limit resync, recovery and check.
+    SetSpeed(SetSpeed),
 }
 
 /// Options of `create`.
@@ -164,9 +180,16 @@ pub(crate) struct Serve {
     /// [default: unix:uraid-data/nbd.sock]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Vec<String>,
-    /// The control socket, for status, detail and stop [default: uraid-data/control.sock]
+    /// The control socket, for all that is asked of a served array
+    /// [default: uraid-data/control.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Run PROGRAM EVENT ARRAY [MEMBER] for each event, as mdadm's --program
+    #[arg(long, alias = "program", value_name = "PROGRAM")]
+    pub(crate) hook: Option<PathBuf>,
+    /// Append a line of JSON for each event to a file, or - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
     /// Refuse writes; the members are opened read-only
     #[arg(long, alias = "readonly", short = 'o')]
     pub(crate) read_only: bool,
@@ -176,7 +199,10 @@ pub(crate) struct Serve {
     /// Mark the array clean when nothing was written for so many seconds; 0: only when it stops
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
     pub(crate) safe_mode_delay: f64,
-    /// Most bytes of the array that background work goes over in a second
+    /// At least so many bytes of each member in a second go to background work, whatever clients do
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1000K")]
+    pub(crate) speed_min: u64,
+    /// At most so many bytes of each member in a second go to background work; no limit without
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) speed_max: Option<u64>,
     /// The array's members, in any order; without any, five files in ./uraid-data
@@ -187,8 +213,7 @@ pub(crate) struct Serve {
 impl Serve {
     /// What `uraid` without arguments does.
     pub(crate) fn alone() -> Self {
-        let Cli { command } = Cli::parse_from(["uraid", "serve"]);
-        match command {
+        match Cli::parse_from(["uraid", "serve"]).command {
             Some(Command::Serve(serve)) => serve,
             other => unreachable!("serve is parsed as {other:?}"),
         }
@@ -237,58 +262,73 @@ pub(crate) struct Status {
     pub(crate) control: PathBuf,
 }
 
-/// Options of `stop`.
+/// Options of commands that only need to know which array.
 #[derive(Args, Debug)]
-pub(crate) struct Stop {
+pub(crate) struct Control {
     /// The control socket
     #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
     pub(crate) control: PathBuf,
 }
 
-/// Options of `fail` and `remove`.
+/// Options of commands about members of a served array.
 #[derive(Args, Debug)]
-pub(crate) struct Manage {
+pub(crate) struct Members {
     /// The control socket
     #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
     pub(crate) control: PathBuf,
-    /// Members of the array
+    /// Files or block devices, one after the other; the first that is refused ends it
     #[arg(required = true, value_name = "MEMBER")]
     pub(crate) members: Vec<PathBuf>,
 }
 
-/// Options of `add`.
+/// Options of `replace`.
 #[derive(Args, Debug)]
-pub(crate) struct Add {
-    /// Overwrite a member that looks like somebody's data
-    #[arg(long)]
-    pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) manage: Manage,
+pub(crate) struct Replace {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+    /// The member to be replaced
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: PathBuf,
+    /// Its successor; any spare when not given
+    #[arg(value_name = "WITH")]
+    pub(crate) with: Option<PathBuf>,
 }
 
-/// Options of `check`.
+/// Options of `check` and `repair`.
 #[derive(Args, Debug)]
-pub(crate) struct Check {
-    /// Wait until it is through; exit with 1 if something does not agree
-    #[arg(long)]
+pub(crate) struct Scrub {
+    /// Return when it has ended, and show how far it is
+    #[arg(long, short = 'W')]
     pub(crate) wait: bool,
-    /// Call a check off that is under way
-    #[arg(long, conflicts_with = "wait")]
-    pub(crate) stop: bool,
     /// The control socket
     #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
     pub(crate) control: PathBuf,
 }
 
-/// Options of `repair`.
+/// Options of `set-speed`; bytes of each member in a second.
 #[derive(Args, Debug)]
-pub(crate) struct Repair {
-    /// Where nothing can be proven, believe the data as it stands: parity is computed anew, the
-    /// first copy is taken
-    #[arg(long)]
-    pub(crate) trust_data: bool,
-    #[command(flatten)]
-    pub(crate) check: Check,
+pub(crate) struct SetSpeed {
+    /// At least this, whatever clients do
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "max")]
+    pub(crate) min: Option<u64>,
+    /// At most this
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) max: Option<u64>,
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
+}
+
+/// Options of `events`.
+#[derive(Args, Debug)]
+pub(crate) struct Events {
+    /// Send a TestMessage to every listener, the hook included, and return
+    #[arg(long, short)]
+    pub(crate) test: bool,
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "uraid-data/control.sock")]
+    pub(crate) control: PathBuf,
 }
 
 /// Options of `cat`.

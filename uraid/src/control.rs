@@ -1,15 +1,21 @@
-//! The control socket: how `status`, `detail` and `stop` talk to a process that serves an array.
+//! The control socket: how the other commands talk to a process that serves an array.
 //!
 //! ```text
 //! client: {"verb":"status"}\n        server: {"ok":true,"result":{...}}\n
 //!                                            {"ok":false,"error":"unknown verb \"x\"; ..."}\n
+//! client: {"verb":"events"}\n        server: {"ok":true,"result":null}\n
+//!                                            {"time":...,"event":"Fail",...}\n   and so on
 //! ```
 //!
 //! Invariants:
 //! - One connection carries one request of one line, [`REQUEST_BYTES_MAX`] long at most.
 //! - Only processes of the server's own user are answered (`SO_PEERCRED`).
-//! - A slow or silent client costs one of [`CONNECTIONS_MAX`] threads for [`PATIENCE`] at most.
+//! - A slow or silent client costs one of [`CONNECTIONS_MAX`] threads for [`PATIENCE`] at most;
+//!   one that waits or listens costs one of [`LASTING_MAX`] further threads until it leaves.
 //! - A socket file that somebody listens on is never taken away; one left by a crash is replaced.
+
+mod client;
+mod request;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,44 +23,32 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::events::{Subscription, line_of};
 use crate::failure::Failure;
 
-/// Longest request; every verb fits a hundred times.
+pub(crate) use client::{ask, subscribe};
+pub(crate) use request::Request;
+
+/// Longest request; every verb fits with the longest paths.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Longest answer that a client reads: the status of the largest array is far below.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Clients served at once.
+/// Clients answered at once, besides those that wait or listen.
 const CONNECTIONS_MAX: usize = 16;
+/// Clients that wait or listen at once.
+const LASTING_MAX: usize = 8;
+/// Between two looks at what lasting clients wait for, and at whether they are still there.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long a client may take to say its line, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// One request.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Request {
-    /// What to do.
-    pub(crate) verb: String,
-    /// To which member.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) member: Option<PathBuf>,
-    /// Whatever it looks like.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) force: bool,
-}
-
-impl Request {
-    /// A request that is a verb alone.
-    pub(crate) fn verb(verb: &str) -> Self {
-        Self { verb: verb.to_owned(), ..Self::default() }
-    }
-}
 
 /// One answer.
 #[derive(Debug, Deserialize, Serialize)]
@@ -66,8 +60,29 @@ struct Answer {
     error: Option<String>,
 }
 
-/// Answers requests; `None` for a verb that it does not know.
-pub(crate) type Handler = dyn Fn(&Request) -> Option<Result<Value, String>> + Send + Sync;
+/// What a request comes to.
+pub(crate) enum Reply {
+    /// An answer.
+    Now(Result<Value, String>),
+    /// An answer that comes later: asked for again and again until there is one.
+    Later(Box<dyn FnMut() -> Option<Result<Value, String>> + Send>),
+    /// Events, a line each, until one side has enough.
+    Events(Subscription),
+}
+
+/// Answers requests.
+pub(crate) type Handler = dyn Fn(Request) -> Reply + Send + Sync;
+
+/// Who is there.
+#[derive(Debug, Default)]
+struct Clients {
+    /// All of them.
+    connected: AtomicUsize,
+    /// Those that wait or listen.
+    lasting: AtomicUsize,
+    /// The array is being stopped: nobody may wait any longer.
+    is_closing: AtomicBool,
+}
 
 /// A bound control socket. Dropping it removes the socket file, if that is still its own.
 #[derive(Debug)]
@@ -75,8 +90,7 @@ pub(crate) struct ControlSocket {
     path: PathBuf,
     inode: (u64, u64),
     listener: UnixListener,
-    /// Clients being answered.
-    connections: Arc<AtomicUsize>,
+    clients: Arc<Clients>,
 }
 
 impl ControlSocket {
@@ -96,8 +110,7 @@ impl ControlSocket {
         let listener = listener.map_err(failed)?;
         let metadata = fs::symlink_metadata(path).map_err(failed)?;
         let inode = (metadata.dev(), metadata.ino());
-        let connections = Arc::default();
-        Ok(Self { path: path.to_owned(), inode, listener, connections })
+        Ok(Self { path: path.to_owned(), inode, listener, clients: Arc::default() })
     }
 
     /// Answers clients from a thread of its own, for as long as the process lives.
@@ -106,16 +119,22 @@ impl ControlSocket {
     /// Fails if no thread can be made.
     pub(crate) fn serve(&self, handler: Arc<Handler>) -> Result<(), Failure> {
         let listener = self.listener.try_clone()?;
-        let connections = Arc::clone(&self.connections);
-        let accept = move || accept_all(&listener, &handler, &connections);
+        let clients = Arc::clone(&self.clients);
+        let accept = move || accept_all(&listener, &handler, &clients);
         thread::Builder::new().name("control".into()).spawn(accept)?;
         Ok(())
     }
 
+    /// Tells clients that wait that there is nothing to wait for any more.
+    pub(crate) fn close(&self) {
+        self.clients.is_closing.store(true, Ordering::Release);
+    }
+
     /// Removes the socket, after the clients that are being answered have their answers.
     pub(crate) fn finish(self) {
+        self.close();
         let deadline = Instant::now() + PATIENCE;
-        while self.connections.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+        while self.clients.connected.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -154,185 +173,128 @@ pub(crate) fn ensure_free(path: &Path) -> Result<(), Failure> {
     }
 }
 
-fn accept_all(listener: &UnixListener, handler: &Arc<Handler>, connections: &Arc<AtomicUsize>) {
+fn accept_all(listener: &UnixListener, handler: &Arc<Handler>, clients: &Arc<Clients>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // Descriptors are short: let some be closed before the next try.
             thread::sleep(Duration::from_millis(50));
             continue;
         };
-        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            connections.fetch_sub(1, Ordering::Relaxed);
+        let busy = clients.connected.fetch_add(1, Ordering::Relaxed);
+        let busy = busy.saturating_sub(clients.lasting.load(Ordering::Relaxed));
+        if busy >= CONNECTIONS_MAX {
+            clients.connected.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (handler, counter) = (Arc::clone(handler), Arc::clone(connections));
+        let (handler, there) = (Arc::clone(handler), Arc::clone(clients));
         let answer = move || {
-            let _ = answer_one(&stream, &*handler);
-            counter.fetch_sub(1, Ordering::Release);
+            let _ = answer_one(&stream, &*handler, &there);
+            there.connected.fetch_sub(1, Ordering::Release);
         };
         if thread::Builder::new().name("control-client".into()).spawn(answer).is_err() {
-            connections.fetch_sub(1, Ordering::Relaxed);
+            clients.connected.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-fn answer_one(stream: &UnixStream, handler: &Handler) -> io::Result<()> {
+fn answer_one(stream: &UnixStream, handler: &Handler, clients: &Clients) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    let answer = if peer.uid == rustix::process::geteuid() {
+    let reply = if peer.uid == rustix::process::geteuid() {
         answer_line(stream, handler)?
     } else {
-        Err("this socket answers the user of the serving process only".to_owned())
+        let reason = "this socket answers the user of the serving process only".to_owned();
+        Reply::Now(Err(reason))
     };
+    if let Reply::Now(answer) = reply {
+        return say(stream, answer);
+    }
+    if clients.lasting.fetch_add(1, Ordering::Relaxed) >= LASTING_MAX {
+        clients.lasting.fetch_sub(1, Ordering::Relaxed);
+        return say(stream, Err(format!("{LASTING_MAX} clients wait or listen already")));
+    }
+    let outcome = match reply {
+        Reply::Now(answer) => say(stream, answer),
+        Reply::Later(ask) => answer_later(stream, ask, clients),
+        Reply::Events(events) => stream_events(stream, &events),
+    };
+    clients.lasting.fetch_sub(1, Ordering::Relaxed);
+    outcome
+}
+
+fn say(mut stream: &UnixStream, answer: Result<Value, String>) -> io::Result<()> {
     let answer = match answer {
         Ok(result) => Answer { ok: true, result: Some(result), error: None },
         Err(error) => Answer { ok: false, result: None, error: Some(error) },
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
-    (&*stream).write_all(&line)
+    stream.write_all(&line)
 }
 
-fn answer_line(stream: &UnixStream, handler: &Handler) -> io::Result<Result<Value, String>> {
+/// Says whether the client has closed its end; one that only will not say more is still there.
+fn has_left(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream, PollFlags::empty())];
+    let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+    polled.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+fn answer_later(
+    stream: &UnixStream,
+    mut ask: Box<dyn FnMut() -> Option<Result<Value, String>> + Send>,
+    clients: &Clients,
+) -> io::Result<()> {
+    while !has_left(stream) {
+        if let Some(answer) = ask() {
+            return say(stream, answer);
+        }
+        if clients.is_closing.load(Ordering::Acquire) {
+            return say(stream, Err("the array is being stopped".to_owned()));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Passes events on until the client leaves or the bus is closed. A client may be as slow as it
+/// likes: its queue is what is bounded.
+fn stream_events(mut stream: &UnixStream, events: &Subscription) -> io::Result<()> {
+    say(stream, Ok(Value::Null))?;
+    stream.set_write_timeout(Some(LOOK))?;
+    while let Some(line) = line_of(&events.next(LOOK)) {
+        let mut rest = &line[..];
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(len) => rest = &rest[len..],
+                // Stopping does not wait for a client that does not read.
+                Err(error) if is_slowness(&error) && !events.is_closed() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if has_left(stream) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn is_slowness(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn answer_line(stream: &UnixStream, handler: &Handler) -> io::Result<Reply> {
     let mut line = Vec::new();
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_until(b'\n', &mut line)?;
     if line.last() != Some(&b'\n') {
         let reason = format!("a request is one line of {REQUEST_BYTES_MAX} bytes at most");
-        return Ok(Err(reason));
+        return Ok(Reply::Now(Err(reason)));
     }
-    Ok(answer_request(&line, handler))
-}
-
-fn answer_request(line: &[u8], handler: &Handler) -> Result<Value, String> {
-    let request: Request =
-        serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))?;
-    match handler(&request) {
-        Some(result) => result,
-        None => Err(format!(
-            "unknown verb {:?}; known are add, check, detail, \
-             fail, remove, repair, status, stop",
-            request.verb
-        )),
-    }
-}
-
-/// Sends one verb to the process behind `path` and returns its answer.
-///
-/// # Errors
-/// Fails if nobody listens there, or the process refused.
-pub(crate) fn ask(path: &Path, verb: &str) -> Result<Value, Failure> {
-    send(path, &Request::verb(verb))
-}
-
-/// Sends a request to the process behind `path` and returns its answer.
-///
-/// # Errors
-/// Fails if nobody listens there, or the process refused.
-pub(crate) fn send(path: &Path, request: &Request) -> Result<Value, Failure> {
-    let failed = |error: io::Error| {
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => " (nothing is served here; see --control)",
-            io::ErrorKind::ConnectionRefused => " (no process listens on this socket)",
-            _ => "",
-        };
-        Failure::new(format!("{}: {error}{hint}", path.display()))
-    };
-    let stream = UnixStream::connect(path).map_err(failed)?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    (&stream).write_all(&line).map_err(failed)?;
-    let mut line = Vec::new();
-    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_until(b'\n', &mut line).map_err(failed)?;
-    let unclear = |error| Failure::new(format!("{}: unclear answer: {error}", path.display()));
-    let answer: Answer = serde_json::from_slice(&line).map_err(unclear)?;
-    match answer {
-        Answer { ok: true, result, .. } => Ok(result.unwrap_or_default()),
-        Answer { error, .. } => {
-            let reason = error.unwrap_or_else(|| "refused without a reason".to_owned());
-            Err(Failure::new(format!("{}: {reason}", path.display())))
-        }
-    }
+    Ok(match Request::parse(&line) {
+        Ok(request) => handler(request),
+        Err(reason) => Reply::Now(Err(reason)),
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn socket(folder: &tempfile::TempDir) -> PathBuf {
-        folder.path().join("control.sock")
-    }
-
-    fn serving(path: &Path) -> ControlSocket {
-        let socket = ControlSocket::bind(path).unwrap();
-        let handler = |request: &Request| (request.verb == "status").then(|| Ok(Value::from(42)));
-        socket.serve(Arc::new(handler)).unwrap();
-        socket
-    }
-
-    fn say(path: &Path, bytes: &[u8]) -> String {
-        let mut stream = UnixStream::connect(path).unwrap();
-        let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer
-    }
-
-    #[test]
-    fn a_verb_is_answered() {
-        let folder = tempfile::tempdir().unwrap();
-        let _socket = serving(&socket(&folder));
-        assert_eq!(ask(&socket(&folder), "status").unwrap(), Value::from(42));
-    }
-
-    #[test]
-    fn an_unknown_verb_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let _socket = serving(&socket(&folder));
-        let failure = ask(&socket(&folder), "explode").unwrap_err();
-        assert!(failure.to_string().contains("unknown verb \"explode\""), "{failure}");
-    }
-
-    #[test]
-    fn hostile_requests_are_answered_in_one_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let _socket = serving(&socket(&folder));
-        let long = vec![b'x'; REQUEST_BYTES_MAX as usize + 1];
-        for bytes in [&b"no json\n"[..], b"{}\n", b"{\"verb\":7}\n", b"no line end", b"", b"\xff\n"]
-        {
-            let answer = say(&socket(&folder), bytes);
-            assert!(answer.starts_with("{\"ok\":false,\"error\":"), "{answer}");
-            assert_eq!(answer.lines().count(), 1);
-        }
-        // The answer to an endless line may be lost with the bytes nobody read; the server lives
-        // on.
-        say(&socket(&folder), &long);
-        assert_eq!(ask(&socket(&folder), "status").unwrap(), Value::from(42));
-    }
-
-    #[test]
-    fn the_socket_is_for_its_user_only_and_goes_with_its_owner() {
-        let folder = tempfile::tempdir().unwrap();
-        let bound = serving(&socket(&folder));
-        let mode = fs::symlink_metadata(socket(&folder)).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        drop(bound);
-        assert!(!socket(&folder).exists());
-    }
-
-    #[test]
-    fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = socket(&folder);
-        let first = UnixListener::bind(&path).unwrap();
-        let failure = ControlSocket::bind(&path).unwrap_err();
-        assert!(failure.to_string().contains("in use"), "{failure}");
-        drop(first);
-        ControlSocket::bind(&path).unwrap();
-        fs::write(&path, "a file").unwrap();
-        let failure = ControlSocket::bind(&path).unwrap_err();
-        assert!(failure.to_string().contains("no socket"), "{failure}");
-        assert_eq!(fs::read(&path).unwrap(), b"a file");
-    }
-}
+mod tests;

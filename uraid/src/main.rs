@@ -3,8 +3,9 @@
 //! ```text
 //! arguments --cli--> commands --raid-io--> members
 //!                        |---raid-nbd----> NBD clients        (serve)
-//!                        |---control-----> status, detail, stop, fail, add, check, ...
-//!                        '---report------> text, JSON, /proc/mdstat
+//!                        |---control-----> requests of the other commands --service--> the array
+//!                        |---events------> log, hook, file, listeners
+//!                        '---report------> text, JSON, /proc/mdstat, metrics
 //! ```
 //!
 //! Exit codes: 0 done, 1 failed with one line on standard error, 2 wrong usage; `detail --test` has
@@ -13,20 +14,24 @@
 mod cli;
 mod commands;
 mod control;
+mod events;
 mod failure;
+mod log;
 mod report;
+mod service;
 mod size;
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::commands::members;
+use crate::control::Request;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    log_to_stderr();
+    log::start();
     match run(Cli::parse()) {
         Ok(code) => code,
         Err(failure) => {
@@ -45,30 +50,20 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Some(Command::Detail(options)) => commands::detail::run(&options),
         Some(Command::Status(options)) => commands::status::run(&options),
         Some(Command::Stop(options)) => commands::stop::run(&options),
-        Some(Command::Fail(options)) => commands::manage::run("fail", &options, false),
-        Some(Command::Remove(options)) => commands::manage::run("remove", &options, false),
-        Some(Command::Add(options)) => commands::manage::run("add", &options.manage, options.force),
-        Some(Command::Check(options)) => commands::check::run("check", &options),
-        Some(Command::Repair(options)) => {
-            commands::check::run(repair_verb(&options), &options.check)
-        }
-        Some(Command::Wait(options)) => commands::check::wait_only(&options.control),
+        Some(Command::Wait(options)) => commands::wait::run(&options),
+        Some(Command::Events(options)) => commands::events::run(&options),
+        Some(Command::Metrics(options)) => commands::metrics::run(&options),
         Some(Command::Cat(options)) => commands::cat::run(&options),
+        Some(Command::Fail(options)) => members::run(&options, |member| Request::Fail { member }),
+        Some(Command::Remove(options)) => {
+            members::run(&options, |member| Request::Remove { member })
+        }
+        Some(Command::Add(options)) => members::run(&options, |member| Request::Add { member }),
+        Some(Command::ReAdd(options)) => members::run(&options, |member| Request::ReAdd { member }),
+        Some(Command::Replace(options)) => members::replace(&options),
+        Some(Command::Check(options)) => commands::scrub::run(&options, Request::Check {}),
+        Some(Command::Repair(options)) => commands::scrub::run(&options, Request::Repair {}),
+        Some(Command::StopCheck(options)) => commands::scrub::stop(&options),
+        Some(Command::SetSpeed(options)) => commands::scrub::set_speed(&options),
     }
-}
-
-/// How much a repair may do, in the words of the control socket.
-fn repair_verb(options: &cli::Repair) -> &'static str {
-    if options.trust_data { "repair-trusting-data" } else { "repair" }
-}
-
-/// State changes, one line each; `URAID_LOG` (error, warn, info, debug, trace) sets how much.
-fn log_to_stderr() {
-    let level = std::env::var("URAID_LOG").ok().and_then(|level| level.parse().ok());
-    tracing_subscriber::fmt()
-        .with_max_level(level.unwrap_or(tracing::Level::INFO))
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
 }

@@ -6,7 +6,7 @@ use raid_io::Error;
 
 use super::{open_to_read, print};
 use crate::cli::Detail;
-use crate::control;
+use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::report;
 
@@ -32,8 +32,8 @@ pub(crate) fn run(options: &Detail) -> Result<ExitCode, Failure> {
 
 fn look(options: &Detail) -> Result<raid_io::Detail, Failure> {
     if let Some(path) = &options.control {
-        let answer =
-            control::ask(path, "detail").map_err(|failure| tested(options, failure, ERROR))?;
+        let answer = control::ask(path, &Request::Detail {})
+            .map_err(|failure| tested(options, failure, ERROR))?;
         return Ok(serde_json::from_value(answer)?);
     }
     let array = open_to_read(&options.members).map_err(|error| {

@@ -1,15 +1,18 @@
 //! The subcommands, one file each.
 
 pub(crate) mod cat;
-pub(crate) mod check;
 pub(crate) mod create;
 pub(crate) mod detail;
+pub(crate) mod events;
 pub(crate) mod examine;
 mod listen;
-pub(crate) mod manage;
+pub(crate) mod members;
+pub(crate) mod metrics;
+pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod wait;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

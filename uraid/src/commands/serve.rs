@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use raid_io::{Added, Array, CreateOptions, Level, OpenOptions, Repair};
+use raid_io::{Array, CreateOptions, Level, OpenOptions};
 use raid_nbd::Listen;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -26,8 +26,10 @@ use tracing::{info, warn};
 use super::listen::{self, Listeners};
 use super::print;
 use crate::cli::Serve;
-use crate::control::{ControlSocket, Handler, Request};
+use crate::control::{ControlSocket, Handler, Reply};
+use crate::events::{Bus, EventFile, Hook, Watch};
 use crate::failure::Failure;
+use crate::service::{self, Engine};
 use crate::size;
 
 /// Where the embedded default lives, and every socket that is not given.
@@ -40,6 +42,9 @@ const MEMBER_BYTES: u64 = 256 << 20;
 const CHUNK_BYTES: u32 = 64 << 10;
 /// How long clients get to finish what they have asked for.
 const DRAIN: Duration = Duration::from_secs(30);
+
+/// How long hooks and an event file get to take in the last events.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// Why serving ends.
 enum Stop {
@@ -65,12 +70,21 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let control = ControlSocket::bind(&control_path)?;
     let (sender, stops) = channel();
     catch_signals(sender.clone())?;
+    let tellers = Tellers::start(options)?;
     let array = open(options)?;
-    let served = serve(&array, &addresses, &control, sender, options);
+    let served = serve(&array, &addresses, &control, &tellers.bus, sender, options);
     let outcome = match served {
         Ok(listeners) => {
+            let watch = Watch::start(Arc::new(array.clone()), tellers.bus.clone())?;
             announce(&listeners, options, &control_path)?;
-            wait_and_stop(&stops, listeners, array)
+            let waiting = wait_for_stop(&stops);
+            listeners.stop(DRAIN);
+            control.close();
+            let stopping = watch.finish();
+            let outcome = array.stop().map_err(Failure::from);
+            stopping.stopped(outcome.is_ok());
+            tellers.finish();
+            tell(waiting, outcome)
         }
         Err(failure) => {
             array.stop()?;
@@ -79,6 +93,33 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     };
     control.finish();
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Everybody who is told of events, but for clients of the control socket.
+struct Tellers {
+    bus: Bus,
+    hook: Option<Hook>,
+    file: Option<EventFile>,
+}
+
+impl Tellers {
+    fn start(options: &Serve) -> Result<Self, Failure> {
+        let bus = Bus::default();
+        let hook = options.hook.as_deref().map(|program| Hook::start(program, &bus)).transpose()?;
+        let file =
+            options.events.as_deref().map(|path| EventFile::start(path, &bus)).transpose()?;
+        Ok(Self { bus, hook, file })
+    }
+
+    /// Lets the last events arrive; the bus is closed.
+    fn finish(self) {
+        if let Some(file) = self.file {
+            file.finish(LAST_EVENTS);
+        }
+        if let Some(hook) = self.hook {
+            hook.finish(LAST_EVENTS);
+        }
+    }
 }
 
 fn default_path(name: &str) -> PathBuf {
@@ -104,6 +145,7 @@ fn open(options: &Serve) -> Result<Array, Failure> {
     let mut open = OpenOptions::default();
     open.read_only = options.read_only;
     open.force = options.force;
+    open.speed_min = options.speed_min;
     open.speed_max = options.speed_max;
     open.idle_after = Duration::try_from_secs_f64(options.safe_mode_delay)
         .map_err(|error| Failure::new(format!("--safe-mode-delay: {error}")))?;
@@ -148,44 +190,19 @@ fn serve(
     array: &Array,
     addresses: &[Listen],
     control: &ControlSocket,
+    bus: &Bus,
     stops: Sender<Stop>,
     options: &Serve,
 ) -> Result<Listeners, Failure> {
     let listeners = Listeners::start(array, addresses, options.read_only)?;
-    control.serve(handler(array.clone(), stops))?;
+    control.serve(handler(Arc::new(array.clone()), bus.clone(), stops))?;
     Ok(listeners)
 }
 
-fn handler(array: Array, stops: Sender<Stop>) -> Arc<Handler> {
-    let to_value = |value: Result<Value, serde_json::Error>| value.map_err(|e| e.to_string());
-    Arc::new(move |request: &Request| {
-        let member = || {
-            let member = request.member.as_deref();
-            member.ok_or_else(|| format!("{} needs a member", request.verb))
-        };
-        let done = |result: Result<(), raid_io::Error>| {
-            result.map(|()| Value::Null).map_err(|error| error.to_string())
-        };
-        Some(match request.verb.as_str() {
-            "status" => to_value(serde_json::to_value(array.status())),
-            "detail" => to_value(serde_json::to_value(array.detail())),
-            "fail" => member().and_then(|member| done(array.fail(member))),
-            "remove" => member().and_then(|member| done(array.remove(member))),
-            "add" => member().and_then(|member| {
-                let added = array.add(member, request.force).map_err(|error| error.to_string())?;
-                let word = if added == Added::Spare { "added" } else { "re-added" };
-                Ok(Value::from(word))
-            }),
-            "check" => done(array.scrub(Repair::None)),
-            "repair" => done(array.scrub(Repair::Proven)),
-            "repair-trusting-data" => done(array.scrub(Repair::TrustData)),
-            "stop-check" => {
-                array.stop_scrub();
-                Ok(Value::Null)
-            }
-            "stop" => ask_to_stop(&stops),
-            _ => return None,
-        })
+fn handler(engine: Arc<dyn Engine>, bus: Bus, stops: Sender<Stop>) -> Arc<Handler> {
+    Arc::new(move |request| {
+        // Only `stop` is left over: it concerns the process, not the array alone.
+        service::answer(&engine, &bus, request).unwrap_or_else(|| Reply::Now(ask_to_stop(&stops)))
     })
 }
 
@@ -248,12 +265,9 @@ fn hints(listeners: &Listeners, control: &Path) -> String {
     )
 }
 
-fn wait_and_stop(
-    stops: &Receiver<Stop>,
-    listeners: Listeners,
-    array: Array,
-) -> Result<(), Failure> {
-    let waiting = match stops.recv() {
+/// Waits for the first reason to stop; `Some` is a client that waits for the outcome.
+fn wait_for_stop(stops: &Receiver<Stop>) -> Option<Sender<Result<(), String>>> {
+    match stops.recv() {
         Ok(Stop::Signal(name)) => {
             info!("{name}: stopping");
             None
@@ -263,11 +277,15 @@ fn wait_and_stop(
             Some(sender)
         }
         Err(_) => None,
-    };
-    listeners.stop(DRAIN);
-    let outcome = array.stop().map_err(Failure::from);
+    }
+}
+
+fn tell(
+    waiting: Option<Sender<Result<(), String>>>,
+    outcome: Result<(), Failure>,
+) -> Result<(), Failure> {
     if let Some(waiting) = waiting {
-        let answer = outcome.as_ref().map(|_| ()).map_err(Failure::to_string);
+        let answer = outcome.as_ref().map_err(Failure::to_string).copied();
         let _ = waiting.send(answer);
     }
     if outcome.is_ok() {

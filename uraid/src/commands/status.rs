@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::print;
 use crate::cli::Status;
-use crate::control;
+use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::report;
 use crate::report::progress::{self, Earlier};
@@ -19,7 +19,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 /// # Errors
 /// Fails if nobody listens on the control socket.
 pub(crate) fn run(options: &Status) -> Result<ExitCode, Failure> {
-    let answer = control::ask(&options.control, "status")?;
+    let answer = control::ask(&options.control, &Request::Status {})?;
     if options.json {
         // As it came: fields that a newer server has are shown too.
         print(&report::json(&answer)?)?;
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Status) -> Result<ExitCode, Failure> {
     let mut earlier = None;
     if progress::is_busy(&status) {
         thread::sleep(BETWEEN_LOOKS);
-        let later = serde_json::from_value(control::ask(&options.control, "status")?)?;
+        let later = serde_json::from_value(control::ask(&options.control, &Request::Status {})?)?;
         let before = std::mem::replace(&mut status, later);
         earlier = Some(Earlier { status: before, age: BETWEEN_LOOKS });
     }

@@ -7,6 +7,7 @@ use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 use raid_io::{Detail, GroupStatus, MemberStatus, Status};
 
+use super::story::{self, is_being_filled};
 use crate::size;
 
 /// Renders `detail`; a nested array is followed by each of its groups.
@@ -24,12 +25,20 @@ pub(crate) fn render(detail: &Detail) -> String {
         }
         members(&mut text, group);
     }
+    if let Some(story) = story::of(status).filter(|_| exit_code(status) > 1) {
+        let _ = writeln!(text, "\n{}.", story.trouble);
+        for slot in story.slots {
+            let _ = writeln!(text, "    {slot}");
+        }
+        let _ = writeln!(text, "To do: {}.", story.action);
+    }
     text
 }
 
 /// The exit code of `mdadm --detail --test`: 0 fine, 1 degraded, 2 unusable.
 pub(crate) fn exit_code(status: &Status) -> u8 {
-    if status.state == "failed" || status.groups.iter().any(|group| group.failed) {
+    let is_broken = |group: &GroupStatus| group.failed || group.write_failed;
+    if status.state == "failed" || status.groups.iter().any(is_broken) {
         2
     } else if status.degraded > 0 {
         1
@@ -46,9 +55,14 @@ fn all(status: &Status) -> impl Iterator<Item = &MemberStatus> {
     status.groups.iter().flat_map(|group| &group.members)
 }
 
-fn count(status: &Status, wanted: &[&str]) -> String {
+/// States of members that mdadm calls spares: a replacement is one until it takes over.
+const SPARE: [&str; 3] = ["spare", "recovering", "replacement"];
+/// States of members that mdadm calls working.
+const WORKING: [&str; 5] = ["in_sync", "spare", "recovering", "replacement", "journal"];
+
+fn count(status: &Status, wanted: &[&str]) -> usize {
     let of = |member: &&MemberStatus| wanted.contains(&member.state.as_str());
-    all(status).filter(of).count().to_string()
+    all(status).filter(of).count()
 }
 
 fn blocks(bytes: u64) -> String {
@@ -83,7 +97,8 @@ fn head(text: &mut String, detail: &Detail) {
         line(text, "Used Dev Size", &blocks(detail.component_bytes));
     }
     line(text, "Raid Devices", &slots.to_string());
-    line(text, "Total Devices", &count(status, &["in_sync", "spare", "faulty", "journal"]));
+    let total = count(status, &WORKING) + count(status, &["faulty"]);
+    line(text, "Total Devices", &total.to_string());
     line(text, "Persistence", "Superblock is persistent");
     text.push('\n');
     if status.groups.iter().any(|group| group.bitmap.is_some()) {
@@ -95,10 +110,10 @@ fn head(text: &mut String, detail: &Detail) {
 
 fn state(text: &mut String, status: &Status) {
     line(text, "State", &state_words(status));
-    line(text, "Active Devices", &count(status, &["in_sync"]));
-    line(text, "Working Devices", &count(status, &["in_sync", "spare", "journal"]));
-    line(text, "Failed Devices", &count(status, &["faulty"]));
-    line(text, "Spare Devices", &count(status, &["spare"]));
+    line(text, "Active Devices", &count(status, &["in_sync"]).to_string());
+    line(text, "Working Devices", &count(status, &WORKING).to_string());
+    line(text, "Failed Devices", &count(status, &["faulty"]).to_string());
+    line(text, "Spare Devices", &count(status, &SPARE).to_string());
     text.push('\n');
 }
 
@@ -108,10 +123,12 @@ pub(crate) fn state_words(status: &Status) -> String {
     let mut words = vec![match status.state.as_str() {
         "readonly" | "" if status.was_clean => "clean",
         "readonly" | "" => "active",
+        // What the superblocks say is not known here: they may be out of reach.
+        "failed" => "active",
         other => other,
     }];
     match exit_code(status) {
-        2 if status.state != "failed" => words.push("FAILED"),
+        2 => words.push("FAILED"),
         1 => words.push("degraded"),
         _ => {}
     }
@@ -121,11 +138,11 @@ pub(crate) fn state_words(status: &Status) -> String {
     for group in &status.groups {
         let word = match group.sync_action.as_str() {
             "recover" => "recovering",
-            "resync" => "resyncing",
+            // mdadm goes by /proc/mdstat, where a repair is a resync.
+            "resync" | "repair" => "resyncing",
             "check" => "checking",
-            "repair" => "repairing",
             "reshape" => "reshaping",
-            _ if group.members.iter().any(is_rebuilding) => "recovering (PENDING)",
+            _ if group.members.iter().any(is_being_filled) => "recovering (PENDING)",
             _ if !group.in_sync => "resyncing (PENDING)",
             _ => continue,
         };
@@ -134,11 +151,6 @@ pub(crate) fn state_words(status: &Status) -> String {
         }
     }
     words.join(", ")
-}
-
-/// A spare with a slot is being recovered into it.
-fn is_rebuilding(member: &MemberStatus) -> bool {
-    member.state == "spare" && member.slot.is_some()
 }
 
 fn shape(text: &mut String, detail: &Detail) {
@@ -158,8 +170,7 @@ fn shape(text: &mut String, detail: &Detail) {
                 u128::from(group.sync_done_bytes) * 100 / u128::from(group.sync_total_bytes);
             let label = match group.sync_action.as_str() {
                 "recover" => "Rebuild Status",
-                "resync" => "Resync Status",
-                "repair" => "Repair Status",
+                "resync" | "repair" => "Resync Status",
                 _ => "Check Status",
             };
             line(text, label, &format!("{percent}% complete"));
@@ -191,12 +202,12 @@ fn member_row(member: &MemberStatus) -> String {
     let (number, slot) = (or_dash(member.number), or_dash(member.slot));
     let (major, minor) = member.device.unwrap_or_default();
     let words = match (member.state.as_str(), member.slot) {
-        ("missing", _) => {
+        ("missing" | "removed", Some(_)) => {
             return format!("{:>8} {:>7} {:>8} {slot:>8}      removed\n", "-", 0, 0);
         }
         ("in_sync", _) => "active sync",
         ("stale", _) => "left out",
-        ("spare", Some(_)) => "spare rebuilding",
+        _ if is_being_filled(member) => "spare rebuilding",
         (other, _) => other,
     };
     format!("{number:>8} {major:>7} {minor:>8} {slot:>8}      {words}   {}\n", member.path)
@@ -271,6 +282,79 @@ mod tests {
             "       -       0        0        1      removed",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n--\n{text}");
+        }
+    }
+
+    /// Number, slot and state of each member, as mdadm 4.2 showed them on Linux 7.3: a spare fills
+    /// slot 1, and a replacement stands beside slot 2.
+    #[test]
+    fn members_show_as_with_mdadm() {
+        let mut detail = example(&["in_sync", "recovering", "in_sync", "in_sync"]);
+        let group = &mut detail.status.groups[0];
+        group.members[1].number = Some(5);
+        group.members.insert(3, MemberStatus { number: Some(4), ..member(2, "replacement") });
+        group.members.push(MemberStatus { slot: None, ..member(1, "faulty") });
+        group.sync_action = "recover".into();
+        (group.sync_done_bytes, group.sync_total_bytes) = (1408, 64512);
+        let text = render(&detail);
+        let table = text.split_once("RaidDevice State\n").unwrap().1;
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>())
+            .map(|words| words.into_iter().enumerate().filter(|(i, _)| !(1..3).contains(i)))
+            .map(|words| words.map(|(_, word)| word).collect())
+            .collect();
+        let right: [&[&str]; 7] = [
+            &["0", "0", "active", "sync", "member0"],
+            &["5", "1", "spare", "rebuilding", "member1"],
+            &["2", "2", "active", "sync", "member2"],
+            &["4", "2", "spare", "rebuilding", "member2"],
+            &["3", "3", "active", "sync", "member3"],
+            &[],
+            &["1", "-", "faulty", "member1"],
+        ];
+        assert_eq!(rows, right, "{text}");
+        for line in [
+            "             State : clean, degraded, recovering",
+            "    Active Devices : 3",
+            "   Working Devices : 5",
+            "    Failed Devices : 1",
+            "     Spare Devices : 2",
+            "    Rebuild Status : 2% complete",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line}\n--\n{text}");
+        }
+    }
+
+    #[test]
+    fn beyond_redundancy_the_words_come_too() {
+        let mut detail = example(&["faulty", "missing", "in_sync", "in_sync"]);
+        let text = render(&detail);
+        assert!(text.contains("             State : clean, FAILED\n"), "{text}");
+        let story = "\n2 of 4 slots of raid5 are lost, and it bears 1: requests that need them \
+                     fail, nothing is made up.\n    slot 0: member0 has failed\n    \
+                     slot 1: no member\nTo do: stop it, ";
+        assert!(text.contains(story), "{text}");
+        detail.status.state = "failed".into();
+        assert!(render(&detail).contains("             State : active, FAILED\n"));
+        assert!(!render(&example(&["faulty", "in_sync", "in_sync"])).contains("To do:"));
+    }
+
+    /// What mdadm says of each action, on Linux 7.3.
+    #[test]
+    fn work_is_called_as_with_mdadm() {
+        for (action, state, label) in [
+            ("recover", "recovering", "    Rebuild Status"),
+            ("resync", "resyncing", "     Resync Status"),
+            ("repair", "resyncing", "     Resync Status"),
+            ("check", "checking", "      Check Status"),
+        ] {
+            let mut detail = example(&["in_sync"; 4]);
+            detail.status.groups[0].sync_action = action.into();
+            detail.status.groups[0].sync_total_bytes = 100;
+            let text = render(&detail);
+            assert!(text.contains(&format!("State : clean, {state}\n")), "{text}");
+            assert!(text.contains(&format!("{label} : 0% complete\n")), "{text}");
         }
     }
 

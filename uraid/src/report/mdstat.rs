@@ -55,8 +55,13 @@ fn outer(text: &mut String, status: &Status) {
 
 fn array(text: &mut String, number: usize, group: &GroupStatus, seen: Seen<'_>) {
     let Seen { status, progress } = seen;
-    let _ = write!(text, "md{number} : {} {}", activity(status), group.level);
-    for member in group.members.iter().rev() {
+    // One that lost too much is "broken", as newer kernels say.
+    let activity = if group.failed || group.write_failed { "broken" } else { activity(status) };
+    let _ = write!(text, "md{number} : {activity} {}", group.level);
+    // Those that came last are first.
+    let mut members: Vec<&MemberStatus> = group.members.iter().collect();
+    members.sort_by_key(|member| std::cmp::Reverse(member.number.or(member.slot)));
+    for member in members {
         text.push_str(&member_word(member));
     }
     let blocks = group.size_bytes >> 10;
@@ -65,6 +70,8 @@ fn array(text: &mut String, number: usize, group: &GroupStatus, seen: Seen<'_>) 
     if let Some(progress) = progress {
         text.push_str(&progress_line(&progress));
         text.push_str("\n      ");
+    } else if !group.in_sync {
+        text.push_str("\tresync=PENDING\n      ");
     }
     if let Some(bitmap) = &group.bitmap {
         text.push_str(&bitmap_line(bitmap));
@@ -90,10 +97,11 @@ fn bitmap_line(bitmap: &BitmapStatus) -> String {
 fn member_word(member: &MemberStatus) -> String {
     let Some(number) = member.number.or(member.slot) else { return String::new() };
     let flag = match member.state.as_str() {
-        "missing" | "stale" => return String::new(),
+        "missing" | "removed" | "stale" => return String::new(),
         "journal" => "(J)",
         "faulty" => "(F)",
         "spare" if member.slot.is_none() => "(S)",
+        "replacement" => "(R)",
         _ => "",
     };
     format!(" {}[{number}]{flag}", device_name(&member.path))
@@ -160,18 +168,21 @@ fn copies(group: &GroupStatus) -> String {
     text
 }
 
-/// `[=>...................]  recovery =  8.5% (16775552/195310144) finish=17.0min speed=...`, and a
-/// new line, while something goes on. Parsers want every part of it.
+/// `[=>...................]  recovery =  8.5% (16775552/195310144) finish=17.0min speed=...`,
+/// while something goes on. Parsers want every part of it.
 fn progress_line(progress: &Progress<'_>) -> String {
-    let permille = progress.permille();
+    // The kernel counts in units of 1024 sectors here, and one more than there are.
+    let units = |kib: u64| kib >> 9;
+    let permille = units(progress.done) * 1000 / (units(progress.total) + 1);
     let filled = (permille / 50) as usize;
     let bar = format!("{}>{}", "=".repeat(filled), ".".repeat(20 - filled));
     let Progress { action, done, total, speed } = progress;
+    let action = if *action == "repair" { "resync" } else { action };
     let (whole, tenth) = (permille / 10, permille % 10);
     let left = progress.tenth_minutes_left();
     format!(
         "[{bar}]  {action} = {whole:>2}.{tenth}% ({done}/{total}) finish={}.{}min \
-         speed={speed}K/sec\n      ",
+         speed={speed}K/sec",
         left / 10,
         left % 10
     )
@@ -198,6 +209,7 @@ mod tests {
             chunk_bytes: 64 << 10,
             size_bytes: size << 10,
             slot_count: members.len() as u32,
+            in_sync: true,
             sync_action: "idle".into(),
             members,
             ..GroupStatus::default()
@@ -284,6 +296,89 @@ mod tests {
         let text = render(&status, Some(&earlier));
         assert!(text.contains(right), "{text}");
         assert!(text.contains(" [2/1] [U_]\n"), "{text}");
+    }
+
+    /// Five ram disks in Linux 7.3, an array of four with one spare, from the kernel's own
+    /// /proc/mdstat at each of the moments that the names say.
+    const RECORDED: [(&str, &str); 8] = [
+        ("spare", include_str!("mdstat/spare.txt")),
+        ("check", include_str!("mdstat/check.txt")),
+        ("repair", include_str!("mdstat/repair.txt")),
+        ("replace", include_str!("mdstat/replace.txt")),
+        ("replaced", include_str!("mdstat/replaced.txt")),
+        ("recover", include_str!("mdstat/recover.txt")),
+        ("spare_failed", include_str!("mdstat/spare_failed.txt")),
+        ("broken", include_str!("mdstat/broken.txt")),
+    ];
+
+    /// `number name state`, with `slot` after a slash when it has one.
+    fn rams(members: &[(u32, Option<u32>, &str)]) -> Vec<MemberStatus> {
+        let each = |(number, slot, state): &(u32, Option<u32>, &str)| MemberStatus {
+            number: Some(*number),
+            slot: *slot,
+            ..member(&format!("ram{number}"), 0, state)
+        };
+        members.iter().map(each).collect()
+    }
+
+    /// The group at one of the recorded moments, and KiB done and KiB a second of what goes on.
+    fn moment(name: &str) -> (GroupStatus, u64, u64) {
+        let (u, s, f) = ("in_sync", "spare", "faulty");
+        let whole = [(0, Some(0), u), (1, Some(1), u), (2, Some(2), u), (3, Some(3), u)];
+        let with = |last| [&whole[..], &[last]].concat();
+        let lost = |zero: &'static str, fifth: (u32, Option<u32>, &'static str)| {
+            let rest = [(4, Some(2), u), (3, Some(3), u), (1, None, f)];
+            [&[(0, Some(0), zero), fifth][..], &rest].concat()
+        };
+        let (members, action, done, speed) = match name {
+            "spare" => (with((4, None, s)), "idle", 0, 0),
+            "check" => (with((4, None, s)), "check", 1152, 1152),
+            "repair" => (with((4, None, s)), "repair", 2944, 1792),
+            "replace" => (with((4, Some(2), "replacement")), "recover", 1152, 1152),
+            "replaced" => {
+                let members = [whole[0], whole[1], (4, Some(2), u), whole[3], (2, None, f)];
+                (members.to_vec(), "idle", 0, 0)
+            }
+            "recover" => (lost(u, (5, Some(1), "recovering")), "recover", 1408, 704),
+            "spare_failed" => (lost(u, (5, None, f)), "idle", 0, 0),
+            "broken" => (lost(f, (5, None, f)), "idle", 0, 0),
+            other => panic!("no such moment: {other}"),
+        };
+        let mut group = group("raid5", "left-symmetric", 193_536, rams(&members));
+        group.slot_count = 4;
+        group.failed = name == "broken";
+        group.sync_action = action.into();
+        (group.sync_done_bytes, group.sync_total_bytes) = (done << 10, 64_512 << 10);
+        (group, done, speed)
+    }
+
+    #[test]
+    fn every_moment_shows_as_in_the_kernel() {
+        for (name, right) in RECORDED {
+            let (group, done, speed) = moment(name);
+            let status = one(group);
+            let mut before = status.clone();
+            before.groups[0].sync_done_bytes = (done - speed.min(done)) << 10;
+            // One second at `speed`, or as much less as has been done.
+            let age = std::time::Duration::from_millis(1000 * speed.min(done) / speed.max(1));
+            let earlier = Earlier { status: before, age };
+            let text = render(&status, Some(&earlier));
+            // The first line lists what a kernel has loaded, in the order of loading.
+            let (_, text) = text.split_once('\n').unwrap();
+            let (_, right) = right.split_once('\n').unwrap();
+            assert_eq!(text, right, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_resync_that_waits_shows_as_in_the_kernel() {
+        let mut group = group("raid1", "", 64512, loops(&["in_sync"; 2]));
+        group.in_sync = false;
+        let mut status = one(group);
+        status.read_only = true;
+        let right = "md0 : active (read-only) raid1 loop1[1] loop0[0]\n      \
+                     64512 blocks super 1.2 [2/2] [UU]\n      \tresync=PENDING\n";
+        assert_eq!(render(&status, None), format!("{HEAD}{right}{TAIL}"));
     }
 
     #[test]

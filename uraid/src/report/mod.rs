@@ -1,10 +1,13 @@
 //! Views of an array for people and scripts; all of them are functions of values.
 
+pub(crate) mod bar;
 pub(crate) mod detail;
 pub(crate) mod examine;
 pub(crate) mod mdstat;
+pub(crate) mod metrics;
 pub(crate) mod progress;
 pub(crate) mod status;
+pub(crate) mod story;
 
 use serde::Serialize;
 

@@ -6,6 +6,7 @@ use raid_io::{GroupStatus, MemberStatus, Statistics, Status};
 
 use super::detail::state_words;
 use super::progress::{Earlier, Progress};
+use super::{bar, story};
 use crate::size;
 
 /// Renders `status` for people.
@@ -17,8 +18,8 @@ pub(crate) fn render(status: &Status, earlier: Option<&Earlier>) -> String {
     let _ = writeln!(text, "size:    {bytes} bytes{}", size::human(bytes));
     let access = if status.read_only { ", read-only" } else { "" };
     let _ = writeln!(text, "state:   {}{access}", state_words(status));
-    if let Some((trouble, action)) = advice(status) {
-        let _ = writeln!(text, "status:  {trouble}\naction:  {action}");
+    if let Some(story) = story::of(status) {
+        let _ = writeln!(text, "status:  {}\naction:  {}", story.trouble, story.action);
     }
     background(&mut text, status, earlier);
     let _ = writeln!(text, "backend: {}\n\nmembers:", status.backend);
@@ -43,27 +44,10 @@ fn shape(status: &Status) -> String {
     text
 }
 
-/// What is wrong in plain words, and what to do about it.
-fn advice(status: &Status) -> Option<(String, &'static str)> {
-    if status.groups.iter().any(|group| group.failed) {
-        let trouble = "more members are lost than the level can bear".to_owned();
-        return Some((trouble, "stop it, bring lost members back, and serve it again"));
-    }
-    if status.degraded > 0 {
-        let trouble =
-            format!("{} of the slots are not in sync; the data is whole", status.degraded);
-        return Some((trouble, "stop it, and serve it with the missing members back or replaced"));
-    }
-    None
-}
-
 fn background(text: &mut String, status: &Status, earlier: Option<&Earlier>) {
     for progress in (0..status.groups.len()).filter_map(|i| Progress::of(status, i, earlier)) {
         let label = format!("{}:", progress.action);
-        let (permille, left) = (progress.permille(), progress.tenth_minutes_left());
-        let (percent, minutes) = (permille as f64 / 10.0, left as f64 / 10.0);
-        let speed = progress.speed;
-        let _ = writeln!(text, "{label:<8} {percent}%, {speed} KiB/s, {minutes} minutes left");
+        let _ = writeln!(text, "{label:<8} {}", bar::numbers(&progress));
     }
 }
 
@@ -121,7 +105,7 @@ mod tests {
         let text = render(&status, None);
         assert!(text.contains("state:   clean, degraded\nstatus:  1 of the slots"), "{text}");
         (status.groups[0].degraded, status.groups[0].failed) = (2, true);
-        assert!(render(&status, None).contains("more members are lost"));
+        assert!(render(&status, None).contains("and it bears 1: requests that need them fail"));
         (status.groups[0].degraded, status.groups[0].failed) = (0, false);
         status.degraded = 0;
         assert!(!render(&status, None).contains("action:"));

@@ -2,6 +2,7 @@
 //! folders.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part of this module")]
 
+pub mod breakable;
 pub mod fio;
 pub mod image;
 pub mod nbd;

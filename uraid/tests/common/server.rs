@@ -114,6 +114,11 @@ impl Server {
         self.wait()
     }
 
+    /// Waits for the end that something else has brought about.
+    pub fn ended(mut self) -> ExitStatus {
+        self.wait()
+    }
+
     fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {

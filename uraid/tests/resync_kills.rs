@@ -1,0 +1,92 @@
+//! Goal: an array that was not stopped cleanly is made right again however often the server dies
+//! meanwhile. Method: kill -9 under fio's writes, then at ten random moments of the resync, with
+//! verified writes going on; in the end the raw checker finds parity and mirrors right.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use common::fio::Job;
+use common::image::{Random, assert_same, bytes};
+use common::nbd::Client;
+use common::rawcheck::RawSet;
+use common::server::Server;
+use common::shape::Shape;
+use common::{peer, scratch, succeed, uraid};
+use rustix::process::Signal;
+
+const MEMBER_BYTES: u64 = 96 << 20;
+const KILLS: u64 = 10;
+const BLOCK: usize = 24 << 10;
+
+/// Leaves an array dirty, with writes cut off in the middle.
+fn dirty(folder: &Path, members: &[PathBuf]) {
+    let server = Server::start(folder, members);
+    let lines = ["rw=randwrite", "bsrange=512-1m", "iodepth=32", "time_based", "runtime=60"];
+    let job = Job { uri: &server.uri, jobs: 2, bytes: 32 << 20, lines: &lines };
+    let mut fio = job.command(folder);
+    let mut fio = fio.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while server.status()["statistics"]["writes"].as_u64().unwrap() < 200 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!server.signal(Signal::KILL).success());
+    let _ = fio.kill();
+    let _ = fio.wait();
+}
+
+fn kills_in_a_row(shape: Shape, seed: u64) {
+    if !peer::present(&["fio"]) {
+        return;
+    }
+    let folder = scratch();
+    let members = shape.create(folder.path(), "64K", MEMBER_BYTES);
+    dirty(folder.path(), &members);
+    let mut random = Random::new(seed);
+    let mut written = Vec::new();
+    for round in 0..KILLS {
+        let server = Server::start(folder.path(), &members);
+        // Every other time at once, so that the resync has hardly begun, on any machine.
+        if round % 2 == 0 {
+            let mut client = Client::connect(&server.uri).unwrap();
+            // Beyond what fio wrote, and in other places each time.
+            let offset = (64 << 20) + round * 3 * BLOCK as u64 + 512 * random.below(90);
+            client.write(offset, &bytes(round, BLOCK)).unwrap();
+            client.flush().unwrap();
+            written.push((offset, bytes(round, BLOCK)));
+            thread::sleep(Duration::from_micros(random.below(60_000)));
+        }
+        assert!(!server.signal(Signal::KILL).success());
+    }
+
+    let server = Server::start(folder.path(), &members);
+    succeed(uraid().args(["wait", "--control"]).arg(&server.control));
+    let group = &server.status()["groups"][0];
+    assert_eq!((&group["in_sync"], &group["sync_action"]), (&true.into(), &"idle".into()));
+    server.stop();
+    let raw = RawSet::open(&members);
+    assert_eq!(raw.mismatches(), [], "{shape:?}, seed {seed}");
+    let content = raw.content();
+    for (offset, right) in &written {
+        let found = &content[*offset as usize..][..BLOCK];
+        assert_same(found, right, &format!("{shape:?}, seed {seed}, byte {offset}"));
+    }
+}
+
+#[test]
+fn raid5_resyncs_through_ten_kills() {
+    kills_in_a_row(Shape { level: "5", layout: None, members: 4 }, 11);
+}
+
+#[test]
+fn raid6_resyncs_through_ten_kills() {
+    kills_in_a_row(Shape { level: "6", layout: None, members: 5 }, 12);
+}
+
+#[test]
+fn raid10_resyncs_through_ten_kills() {
+    kills_in_a_row(Shape { level: "10", layout: None, members: 4 }, 13);
+}
