@@ -115,8 +115,8 @@ pub struct MemberStatus {
     pub number: Option<u32>,
     /// The slot it fills.
     pub slot: Option<u32>,
-    /// "in_sync", "faulty", "spare", "journal", "missing", or "stale" for a member that was given
-    /// and is left out. A spare with a slot is being recovered into it.
+    /// "in_sync", "recovering" (into its slot), "faulty", "spare", "journal", "missing", or "stale"
+    /// for a member that was given and is left out.
     pub state: String,
     /// Why it is left out.
     #[serde(default)]
@@ -269,12 +269,11 @@ fn group_status(
     let metadata = shared.metadata.as_ref().map(|metadata| metadata.group(group));
     let in_sync = volume.in_sync(group);
     let recovering = volume.recovering(group);
-    // A member that failed is listed once, among those that are out.
-    let listed_elsewhere = |index: usize| {
+    // A member that failed keeps its place in the list until another one takes it.
+    let number_of = |index: usize| {
         let name = members.get(index).map(Member::name);
-        metadata.as_ref().is_some_and(|metadata| {
-            metadata.left_out.iter().any(|one| Some(one.member.name()) == name)
-        })
+        let mut left = metadata.iter().flat_map(|metadata| &metadata.left_out);
+        left.find(|one| Some(one.member.name()) == name).and_then(|one| one.number)
     };
     let mut listed = Vec::new();
     for slot in 0..geometry.slot_count() {
@@ -284,8 +283,7 @@ fn group_status(
             None => "missing",
             Some(_) if in_sync.contains(slot) => "in_sync",
             // In this slot, but not filled yet.
-            Some(_) if recovering.contains(slot) => "spare",
-            Some(_) if listed_elsewhere(index) => "missing",
+            Some(_) if recovering.contains(slot) => "recovering",
             Some(_) => "faulty",
         };
         let own = counters.members.get(index).copied().unwrap_or_default();
@@ -295,7 +293,7 @@ fn group_status(
                 .filter(|_| state != "missing")
                 .map(|m| m.name().display().to_string())
                 .unwrap_or_default(),
-            number: superblock.map(|superblock| superblock.dev_number),
+            number: superblock.map(|superblock| superblock.dev_number).or_else(|| number_of(index)),
             slot: u32::try_from(slot).ok(),
             state: state.into(),
             device: member.and_then(Member::as_file).and_then(MemberFile::device_numbers),
@@ -362,6 +360,10 @@ fn list_others(listed: &mut Vec<MemberStatus>, metadata: &GroupMetadata) {
         }
     }
     for left_out in &metadata.left_out {
+        let path = left_out.member.name().display().to_string();
+        if listed.iter().any(|one| one.slot.is_some() && one.path == path) {
+            continue;
+        }
         let mut one = status(&left_out.member, left_out.number);
         one.state = if left_out.is_faulty { "faulty" } else { "stale" }.into();
         one.reason.clone_from(&left_out.reason);

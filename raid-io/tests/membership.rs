@@ -217,7 +217,7 @@ fn a_recovery_goes_on_after_a_stop() {
     let mut options = OpenOptions::default();
     options.resync = false;
     let array = Array::open(&members, &options).unwrap();
-    assert_eq!(state_of(&array.status(), &members[3]), "spare");
+    assert_eq!(state_of(&array.status(), &members[3]), "recovering");
     // It takes writes already.
     let piece = content(8, 100_000);
     array.write_at(&piece, 0).unwrap();
