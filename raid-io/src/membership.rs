@@ -23,8 +23,8 @@ use crate::open::load;
 use crate::shared::Shared;
 use crate::{Added, Error};
 
-/// How long a change waits for superblocks that a queue writes. Whoever waits for the change itself
-/// (an acknowledgement) has no such limit.
+/// How long a change waits for superblocks that a queue writes. Whoever waits for the change
+/// itself (an acknowledgement) has no such limit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Shared {
@@ -361,8 +361,8 @@ impl Shared {
             let reason = match cleared {
                 None => "cannot catch up: there is no bitmap to say what it missed".to_owned(),
                 Some(cleared) => format!(
-                    "cannot catch up: its events {} < {cleared} that the bitmap reaches back to, or \
-                     its slot is taken",
+                    "cannot catch up: its events {} < {cleared} that the bitmap reaches back to, \
+                     or its slot is taken",
                     superblock.events
                 ),
             };
