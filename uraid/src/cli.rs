@@ -184,7 +184,7 @@ pub(crate) struct Serve {
     /// [default: uraid-data/control.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
-    /// Run PROGRAM EVENT ARRAY [MEMBER] for each event, as mdadm's --program
+    /// Run `PROGRAM EVENT ARRAY [MEMBER]` for each event, as mdadm's --program
     #[arg(long, alias = "program", value_name = "PROGRAM")]
     pub(crate) hook: Option<PathBuf>,
     /// Append a line of JSON for each event to a file, or - for standard output
