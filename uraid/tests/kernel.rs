@@ -6,15 +6,11 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use common::image::{assert_same, bytes, file};
-use common::rawcheck::RawSet;
-use common::server::Server;
-use common::shape::Shape;
+use common::traveller::Array;
 use common::uml::{self, Guest};
 use common::{peer, scratch, succeed, uraid};
-use sha2::{Digest, Sha256};
 
 const MD: &str = include_str!("common/md.sh");
 const MEMBER_BYTES: u64 = 8 << 20;
@@ -66,74 +62,6 @@ const MORE: &[(&str, Option<&str>, usize, &[&str])] = &[
     ("60", None, 10, &["--bitmap", "internal"]),
 ];
 
-struct Array {
-    folder: PathBuf,
-    name: String,
-    shape: Shape,
-    members: Vec<PathBuf>,
-    /// What the array holds.
-    content: Vec<u8>,
-    /// The raw checker knows this superblock and this layout; of the others the kernel's check has
-    /// told.
-    is_raw_known: bool,
-}
-
-impl Array {
-    fn new(
-        work: &Path,
-        &(level, layout, members): &(&'static str, Option<&'static str>, usize),
-    ) -> Self {
-        let name = format!("r{level}-{}-{members}", layout.unwrap_or("x"));
-        let shape = Shape { level, layout, members };
-        let folder = work.join(&name);
-        fs::create_dir(&folder).unwrap();
-        let members = shape.paths(&folder);
-        let layout = shape.layout.unwrap_or_default();
-        let rotates = !(layout.starts_with("ddf") || layout.ends_with("-6"));
-        let is_raw_known = rotates && !layout.starts_with("parity");
-        Self { folder, name, shape, members, content: Vec::new(), is_raw_known }
-    }
-
-    /// Fills the array through a server.
-    fn fill(&mut self, seed: u64) {
-        let server = Server::start(&self.folder, &self.members);
-        let size = server.status()["size_bytes"].as_u64().unwrap() as usize;
-        self.content = bytes(seed, size);
-        let image = file(&self.folder, "in.bin", &self.content);
-        succeed(peer::command("nbdcopy").arg("--flush").arg(&image).arg(&server.uri));
-        server.stop();
-    }
-
-    /// A file that the kernel is to write at [`PIECE`]'s place.
-    fn piece(&mut self, seed: u64) {
-        let piece = bytes(seed, PIECE.1);
-        file(&self.folder, "piece.bin", &piece);
-        self.content[PIECE.0..PIECE.0 + PIECE.1].copy_from_slice(&piece);
-    }
-
-    fn header(&self) -> String {
-        let groups = if matches!(self.shape.level, "50" | "60") { 2 } else { 1 };
-        format!("array={} groups={groups}\n", self.name)
-    }
-
-    fn hash_line(&self) -> String {
-        let hash = Sha256::digest(&self.content);
-        let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{} hash {hash}", self.name)
-    }
-
-    fn judge(&self) {
-        let cat = succeed(uraid().arg("cat").args(&self.members));
-        assert_same(&cat, &self.content, &format!("{}: uraid cat", self.name));
-        if !self.is_raw_known {
-            return;
-        }
-        let raw = RawSet::open(&self.members);
-        assert_same(&raw.content(), &self.content, &format!("{}: raw", self.name));
-        assert_eq!(raw.mismatches(), [], "{}", self.name);
-    }
-}
-
 /// uraid makes and writes; the kernel finds it in sync and right, writes, and uraid reads that.
 #[test]
 fn what_uraid_made_is_at_home_in_the_kernel() {
@@ -160,7 +88,7 @@ fn what_uraid_made_is_at_home_in_the_kernel() {
     }
     let before: Vec<String> = arrays.iter().map(Array::hash_line).collect();
     for (array, seed) in arrays.iter_mut().zip(1000..) {
-        array.piece(seed);
+        array.piece(seed, PIECE.0, PIECE.1);
     }
     let said = guest.run(&script);
     assert!(!said.contains("BAD"), "{said}");
@@ -201,7 +129,7 @@ fn what_the_kernel_made_comes_here_and_goes_back() {
         let prefix = format!("{} size ", array.name);
         let size = said.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap();
         array.content.truncate(size.parse().unwrap());
-        array.piece(seed - 1000);
+        array.piece(seed - 1000, PIECE.0, PIECE.1);
         // The member that the kernel failed is given as well: it must be left out.
         let cat = succeed(uraid().arg("cat").args(&array.members));
         assert_same(&cat, &array.content, &format!("{}: degraded by the kernel", array.name));

@@ -61,7 +61,7 @@ create() {
     loops=() parts=(md0)
     for file in "$array"/m*.img; do loops+=("$(losetup --find --show "$file")"); done
     [ "$level" = 1 ] || set -- "$@" --chunk=64
-    mdadm --create /dev/md0 --run --metadata=1.2 --bitmap=none --level="$level" \
+    mdadm --create /dev/md0 --run --metadata=1.2 ${bitmap_options:---bitmap=none} --level="$level" \
         --raid-devices="$count" "$@" "${loops[@]}" 2>&1
     until [ "$(cat /sys/block/md0/md/degraded)" = 0 ]; do sleep 0.05; done
     settle md0
@@ -82,4 +82,26 @@ rebuild() {
     mdadm /dev/md0 --add "${loops[1]}" 2>&1
     until [ "$(cat /sys/block/md0/md/degraded)" = 0 ]; do sleep 0.05; done
     settle md0
+}
+
+# turn SLOT OFFSET: fails a member, writes piece.bin without it, takes it back by the bitmap.
+turn() {
+    local loop=${loops[$1]}
+    mdadm --readwrite /dev/md0 2>/dev/null || true
+    mdadm /dev/md0 --fail "$loop" 2>&1
+    put "$array/piece.bin" "$2"
+    mdadm /dev/md0 --remove "$loop" 2>&1
+    mdadm /dev/md0 --re-add "$loop" 2>&1
+    until [ "$(cat /sys/block/md0/md/degraded)" = 0 ]; do sleep 0.05; done
+    settle md0
+}
+
+# Writes blocks of new.bin to their places, in the first quarter, until the power is cut.
+write_for_ever() {
+    local blocks=$(($(blockdev --getsize64 /dev/md0) / 65536 / 4)) n
+    for ((n = 0; ; n++)); do
+        dd if="$array/new.bin" of=/dev/md0 bs=64k count=1 skip=$((n * 5 % blocks)) \
+            seek=$((n * 5 % blocks)) conv=notrunc oflag=direct status=none
+        [ "$n" = 12 ] && touch "$array/started" && sync "$array/started"
+    done
 }

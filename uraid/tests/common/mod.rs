@@ -10,6 +10,7 @@ pub mod peer;
 pub mod rawcheck;
 pub mod server;
 pub mod shape;
+pub mod traveller;
 pub mod uml;
 
 use std::path::{Path, PathBuf};
