@@ -8,6 +8,7 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use raid_io::{
     Array, Backend, Buffer, CreateOptions, Error, Level, MemoryOptions, OpenOptions, Operation,
@@ -90,7 +91,7 @@ fn churn(array: &Array, model: &mut [u8], random: &mut Random, rounds: usize) {
             let completion = loop {
                 match queue.poll() {
                     Some(completion) => break completion,
-                    None => queue.wait(Some(std::time::Duration::from_secs(20))).unwrap(),
+                    None => queue.wait(Some(Duration::from_secs(20))).unwrap(),
                 }
             };
             completion.result.unwrap();
@@ -216,7 +217,10 @@ fn message(result: Result<Array, Error>) -> String {
 fn an_array_that_was_not_stopped_is_known_by_it() {
     let folder = tempfile::tempdir_in(".").unwrap();
     let members = paths(folder.path(), 3);
-    let array = Array::create(&create_options(Level::Raid5, None, 1), &members).unwrap();
+    let mut options = create_options(Level::Raid5, None, 1);
+    // However long this takes.
+    options.open.idle_after = Duration::ZERO;
+    let array = Array::create(&options, &members).unwrap();
     array.write_at(&[7; 100], 0).unwrap();
     assert_eq!(array.status().state, "active");
     drop(array);
@@ -389,7 +393,7 @@ fn queues_on_several_threads_share_stripes() {
                             completion.result.unwrap();
                             in_flight -= 1;
                         }
-                        None => queue.wait(Some(std::time::Duration::from_secs(20))).unwrap(),
+                        None => queue.wait(Some(Duration::from_secs(20))).unwrap(),
                     }
                 }
             });
@@ -451,11 +455,11 @@ fn stop_drains() {
                 completion.result.unwrap();
                 done += 1;
             }
-            queue.wait(Some(std::time::Duration::from_millis(100))).unwrap();
+            queue.wait(Some(Duration::from_millis(100))).unwrap();
         }
         done
     });
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(200));
     array.stop().unwrap();
     assert!(thread.join().unwrap() > 0);
     let array = Array::open(&members, &OpenOptions::default()).unwrap();
@@ -528,8 +532,8 @@ fn sequential_writes_are_full_stripes() {
 fn wait_for_resync(array: &Array) {
     let start = std::time::Instant::now();
     while !array.status().groups.iter().all(|group| group.in_sync) {
-        assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", array.status());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", array.status());
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

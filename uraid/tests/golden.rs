@@ -181,6 +181,42 @@ fn json_differences(json: &Value, theirs: &str) -> Vec<String> {
     right.into_iter().filter_map(wrong).collect()
 }
 
+/// `detail --json` against the text of mdadm.
+fn detail_json_differences(json: &Value, theirs: &str) -> Vec<String> {
+    let theirs = fields(theirs);
+    let text = |key: &str| theirs.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+    // The first word of a size is KiB, a chunk is like 64K, the rest are counts.
+    let number = |key: &str| {
+        let word = text(key)?.split_whitespace().next()?;
+        Some(word.trim_end_matches('K').parse::<u64>().unwrap())
+    };
+    let (status, group) = (&json["status"], &json["status"]["groups"][0]);
+    let count = |states: &[&str]| {
+        let members = group["members"].as_array().unwrap();
+        let is_one = |member: &&Value| states.contains(&member["state"].as_str().unwrap());
+        Value::from(members.iter().filter(is_one).count())
+    };
+    let kib = |bytes: &Value| Value::from(bytes.as_u64().unwrap() >> 10);
+    let spares = ["spare", "recovering"];
+    let pairs = [
+        (json["version"].clone(), text("Version").map(Value::from), "Version"),
+        (status["level"].clone(), text("Raid Level").map(Value::from), "Raid Level"),
+        (status["uuid"].clone(), text("UUID").map(Value::from), "UUID"),
+        (json["consistency_policy"].clone(), text("Consistency Policy").map(Value::from), "Policy"),
+        (kib(&status["size_bytes"]), number("Array Size").map(Value::from), "Array Size"),
+        (kib(&json["component_bytes"]), number("Used Dev Size").map(Value::from), "Used Dev Size"),
+        (kib(&status["chunk_bytes"]), number("Chunk Size").map(Value::from), "Chunk Size"),
+        (group["slot_count"].clone(), number("Raid Devices").map(Value::from), "Raid Devices"),
+        (count(&["in_sync"]), number("Active Devices").map(Value::from), "Active Devices"),
+        (count(&spares), number("Spare Devices").map(Value::from), "Spare Devices"),
+    ];
+    let wrong = |(ours, theirs, key): (Value, Option<Value>, &str)| {
+        let theirs = theirs.filter(|theirs| *theirs != ours)?;
+        Some(format!("json {key} is {ours}, with mdadm {theirs}"))
+    };
+    pairs.into_iter().filter_map(wrong).collect()
+}
+
 #[test]
 fn detail_says_what_mdadm_says() {
     each(|golden| {
@@ -206,6 +242,10 @@ fn detail_says_what_mdadm_says() {
         } else {
             theirs.replace("State : clean", "State : active, not stopped cleanly, resyncing")
         };
-        differences(&ours, &theirs, &["Update Time", "Events"])
+        let mut problems = differences(&ours, &theirs, &["Update Time", "Events"]);
+        let json = succeed(uraid().args(["detail", "--json"]).args(&golden.members));
+        let json = serde_json::from_slice(&json).unwrap();
+        problems.extend(detail_json_differences(&json, &theirs));
+        problems
     });
 }
