@@ -154,7 +154,10 @@ impl Volume {
     }
 
     /// Where a member's data starts, in bytes.
-    pub(crate) fn data_offset(&self, member: usize) -> u64 {
+    ///
+    /// # Panics
+    /// If `member` is not below [`Volume::member_count_max`].
+    pub fn data_offset(&self, member: usize) -> u64 {
         self.data_offsets[member].load(Ordering::Acquire)
     }
 

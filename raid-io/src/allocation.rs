@@ -48,15 +48,16 @@ fn run(shared: &Shared, members: &[Member], known: &mut Known, at: u64, end: u64
         return (false, at + run);
     }
     let index = volume.member_index(group, slot);
-    if members[index].bad_ranges().is_some() {
+    // One that has joined since the table was looked at says nothing yet.
+    let Some(member) = members.get(index).filter(|member| member.bad_ranges().is_none()) else {
         return (false, at + run);
-    }
-    let start = start + shared.data_offsets[index];
+    };
+    let start = start + volume.data_offset(index);
     let (from, until, hole) = known.get(&index).copied().unwrap_or((0, 0, false));
     let (until, hole) = if (from..until).contains(&start) {
         (until, hole)
     } else {
-        let (hole, until) = members[index].device().extent(start);
+        let (hole, until) = member.device().extent(start);
         let until = until.max(start + 1);
         known.insert(index, (start, until, hole));
         (until, hole)

@@ -32,6 +32,10 @@ impl Shared {
     fn enlist(&self, member: Member) -> Result<usize, Error> {
         let full = "this array has taken in as many members as it can before it is opened again";
         let mut table = self.table();
+        // A stop empties the table, after it has said so.
+        if self.is_stopping() {
+            return Err(Error::Stopped);
+        }
         let index = self.volume.reserve_member().ok_or(Error::Unsupported(full))?;
         let mut members: Vec<Member> = table.iter().cloned().collect();
         assert!(index == members.len(), "member {index} in a table of {}", members.len());

@@ -26,8 +26,6 @@ pub(crate) struct Shared {
     pub(crate) volume: Arc<Volume>,
     /// Member I/O goes through rings.
     pub(crate) uring: bool,
-    /// Where each member's data starts, by the engine's member index.
-    pub(crate) data_offsets: Vec<u64>,
     /// By the engine's member index; emptied when the array stops.
     members: RwLock<Arc<[Member]>>,
     /// Superblocks; `None` for arrays in memory, which have none.
@@ -139,7 +137,6 @@ impl Shared {
         limits: Limits,
         volume: Volume,
         uring: bool,
-        data_offsets: Vec<u64>,
         members: Vec<Member>,
         metadata: Option<Metadata>,
     ) -> Self {
@@ -150,7 +147,6 @@ impl Shared {
             limits,
             volume: Arc::new(volume),
             uring,
-            data_offsets,
             members: RwLock::new(members.into()),
             metadata,
             desks: RwLock::new([const { None }; QUEUE_COUNT_MAX]),

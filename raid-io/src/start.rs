@@ -61,9 +61,7 @@ pub(crate) fn start(
     let mut configs = Vec::new();
     let mut members = Vec::new();
     let mut superblocks = Vec::new();
-    let mut data_offsets = Vec::new();
     for group in groups {
-        data_offsets.extend_from_slice(&group.config.data_offsets);
         configs.push(group.config);
         members.extend(group.members.into_iter().map(|member| member.unwrap_or_else(absent)));
         superblocks.extend(group.metadata);
@@ -105,15 +103,7 @@ pub(crate) fn start(
         }
     }
     let metadata = has_metadata.then(|| Metadata::new(superblocks, outer_superblock));
-    Ok(Array::over(Shared::new(
-        options.clone(),
-        limits,
-        volume,
-        uring,
-        data_offsets,
-        members,
-        metadata,
-    )))
+    Ok(Array::over(Shared::new(options.clone(), limits, volume, uring, members, metadata)))
 }
 
 /// Returns the array bytes of a full stripe, or the nearest thing where a level has no stripes.

@@ -119,6 +119,9 @@ fn a_spare_steps_in_by_itself() {
         assert_eq!(state_of(&status, &lab.path.join("spare")), "in_sync");
         assert_eq!(state_of(&status, &lab.members[1]), "faulty");
         assert!(read_all(&array) == expected);
+        let extents = array.allocation(0, expected.len() as u64).unwrap();
+        assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), expected.len() as u64);
+        assert!(extents.iter().all(|extent| !extent.hole_and_zero));
         array.remove(&lab.members[1]).unwrap();
         array.stop().unwrap();
         let mut members = lab.members.clone();
