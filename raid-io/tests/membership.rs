@@ -213,7 +213,9 @@ fn a_recovery_goes_on_after_a_stop() {
     slow.speed_max = Some(8 << 20);
     let array = Array::open(&lab.members[..3], &slow).unwrap();
     array.add(&lab.blank("new"), false).unwrap();
-    wait_for(&array, "a step", |status| status.groups[0].sync_done_bytes > 0);
+    wait_for(&array, "a step", |status| {
+        status.groups[0].sync_action == "recover" && status.groups[0].sync_done_bytes > 0
+    });
     array.stop().unwrap();
     let mut members = lab.members.clone();
     members[3] = lab.path.join("new");
