@@ -10,6 +10,7 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use raid_core::md::Superblock;
+use raid_core::md::assemble::went_on_without;
 use raid_core::md::create::plan_spare;
 use raid_core::md::signature::{Kind, probe, ranges};
 use raid_core::md::superblock::{Features, Role};
@@ -73,7 +74,9 @@ impl Shared {
             Ok(()) => {
                 tracing::info!("{}: spare steps in for slot {slot}", name.display());
                 self.volume.request_update(group);
-                self.record(group);
+                if let Err(error) = self.record(group) {
+                    tracing::error!("group {group}: {error}");
+                }
                 true
             }
             Err(error) => {
@@ -117,14 +120,18 @@ impl Shared {
         let members = self.members();
         for slot in self.volume.recovering(group).iter() {
             let index = self.volume.member_index(group, slot);
-            members.get(index).map_or(Ok(()), Member::flush)?;
+            if let Some(Err(error)) = members.get(index).map(Member::flush) {
+                // It is not needed: the next spare may do better.
+                let _left = self.volume.fail_member(index);
+                self.record(group)?;
+                return Err(error);
+            }
         }
         let finished = self.volume.finish_recovery(group);
         for slot in finished.iter() {
             tracing::info!("group {group}: slot {slot} is in sync");
         }
-        self.record(group);
-        Ok(())
+        self.record(group)
     }
 
     /// Says that a recovery has met what it cannot get.
@@ -191,7 +198,7 @@ impl Shared {
                 ),
             };
             self.volume.fail_member(index).map_err(needed)?;
-            self.record(group);
+            self.record(group)?;
             self.bell.ring();
             return Ok(());
         }
@@ -203,13 +210,16 @@ impl Shared {
             });
             if let Some(at) = spare {
                 let (member, superblock) = state.others.remove(at);
+                state.given_up.push(superblock.dev_number);
                 state.left_out.push(LeftOut {
                     member,
                     number: Some(superblock.dev_number),
                     is_faulty: true,
                     reason: "failed by hand".into(),
                 });
-                return Ok(());
+                drop(state);
+                self.volume.request_update(group);
+                return self.record(group);
             }
             if state.left_out.iter().any(|one| same(one.member.name(), name)) {
                 return Ok(());
@@ -331,6 +341,12 @@ impl Shared {
                 "it has seen more of this array than the array itself: events {events} > {ours}"
             )));
         }
+        if went_on_without(&superblock, state.slots.iter().flatten()).is_some() {
+            return Err(member.unsuited(
+                "it went on without the members that are here: both sides have been written to, \
+                 and one would be lost; clear its superblock to give it up",
+            ));
+        }
         let number = superblock.dev_number;
         let in_slots = state.slots.iter().flatten();
         let used = in_slots.chain(state.others.iter().map(|(_, superblock)| superblock));
@@ -347,8 +363,13 @@ impl Shared {
                 && !self.volume.in_sync(group).contains(*slot)
                 && !self.volume.recovering(group).contains(*slot)
         };
+        // It must have seen all that are here now at work, or what it says of itself is of a time that
+        // the bitmap knows nothing of.
+        let mut here = state.slots.iter().flatten();
+        let saw_all = here.all(|other| superblock.role_of(other.dev_number) == other.role());
         let covered = cleared.is_some_and(|cleared| superblock.events >= cleared)
-            && superblock.recovered_bytes().is_none();
+            && superblock.recovered_bytes().is_none()
+            && saw_all;
         if let Some(slot) = slot.filter(|slot| covered && is_free(slot)) {
             let name = member.name().to_owned();
             let bad = BadRanges::load(&member, &superblock)?;
@@ -357,7 +378,7 @@ impl Shared {
             drop(state);
             tracing::info!("{}: back in slot {slot}, by the bitmap", name.display());
             self.volume.request_update(group);
-            self.record(group);
+            self.record(group)?;
             self.bell.ring();
             return Ok(Added::ReAdded { slot: slot as u32 });
         }
@@ -366,7 +387,7 @@ impl Shared {
                 None => "cannot catch up: there is no bitmap to say what it missed".to_owned(),
                 Some(cleared) => format!(
                     "cannot catch up: its events {} < {cleared} that the bitmap reaches back to, \
-                     or its slot is taken",
+                     its slot is taken, or others have joined since",
                     superblock.events
                 ),
             };
@@ -434,13 +455,13 @@ impl Shared {
         state.others.push((member, spare));
         drop(state);
         self.volume.request_update(group);
-        self.record(group);
+        self.record(group)?;
         self.bell.ring();
         Ok(Added::Spare)
     }
 
     /// Makes what was asked for durable, here or by the queue that has taken it over.
-    fn record(&self, group: usize) {
+    fn record(&self, group: usize) -> Result<(), Error> {
         let begun = Instant::now();
         while !self.volume.is_recorded(group) && begun.elapsed() < PATIENCE {
             self.update_now();
@@ -448,6 +469,10 @@ impl Shared {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+        if self.volume.is_stopped(group) || !self.volume.is_recorded(group) {
+            return Err(Error::Assemble("the superblocks could not be written".into()));
+        }
+        Ok(())
     }
 
     fn check_writable(&self) -> Result<(), Error> {

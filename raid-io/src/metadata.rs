@@ -50,6 +50,8 @@ pub(crate) struct GroupMetadata {
     pub(crate) left_out: Vec<LeftOut>,
     /// Numbers that were given out and that no superblock lists yet.
     pub(crate) newcomers: Vec<u32>,
+    /// Numbers of spares that were taken for broken and are not recorded as that yet.
+    pub(crate) given_up: Vec<u32>,
     /// A log that rests while the array is open.
     pub(crate) paused: Option<Paused>,
     /// The bitmap, until the array has started.
@@ -325,6 +327,9 @@ impl GroupMetadata {
                     reason: format!("it left slot {slot} while the array ran"),
                 }));
             }
+        }
+        for dev_number in self.given_up.drain(..) {
+            changes.push(Change::Fail { dev_number });
         }
         for dev_number in self.newcomers.drain(..) {
             changes.push(Change::SetRole { dev_number, role: Role::Spare });

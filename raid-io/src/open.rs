@@ -280,6 +280,7 @@ fn group_of(
         newest,
         left_out,
         newcomers: Vec::new(),
+        given_up: Vec::new(),
         paused: None,
         bitmap: None,
     };

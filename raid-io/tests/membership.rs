@@ -267,6 +267,56 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     array.stop().unwrap();
 }
 
+/// A mirror that was served alone meanwhile has a history of its own: neither the bitmap nor a full
+/// recovery decides for its owner which side is lost.
+#[test]
+fn a_member_that_went_on_alone_is_refused() {
+    let lab = Lab::new(2);
+    let mut options = lab.options(Level::Raid1);
+    options.bitmap = BitmapChoice::Internal;
+    options.bitmap_chunk_bytes = Some(64 << 10);
+    let array = Array::create(&options, &lab.members).unwrap();
+    array.write_at(&content(1, 1 << 20), 0).unwrap();
+    array.fail(&lab.members[1]).unwrap();
+    array.remove(&lab.members[1]).unwrap();
+    for turn in 0..20 {
+        // Its events run ahead of what the other side will have.
+        array.write_at(&content(turn, 4096), 0).unwrap();
+        wait_for(&array, "the clean mark", |status| status.state == "clean");
+    }
+    let mut force = OpenOptions::default();
+    force.force = true;
+    let alone = Array::open(&lab.members[1..], &force).unwrap();
+    alone.write_at(&[9; 4096], 5 << 20).unwrap();
+    alone.stop().unwrap();
+    let error = array.add(&lab.members[1], false).unwrap_err().to_string();
+    assert!(error.contains("went on without"), "{error}");
+    assert!(array.re_add(&lab.members[1]).is_err());
+    assert_eq!(array.status().degraded, 1);
+    array.stop().unwrap();
+}
+
+/// A spare that was taken for broken stays out, after a restart as well.
+#[test]
+fn a_spare_that_was_failed_does_not_step_in_later() {
+    let lab = Lab::new(3);
+    let mut options = lab.options(Level::Raid5);
+    let spare = lab.path.join("spare");
+    options.spares = vec![spare.clone()];
+    let array = Array::create(&options, &lab.members).unwrap();
+    array.write_at(&[1; 4096], 0).unwrap();
+    array.fail(&spare).unwrap();
+    array.stop().unwrap();
+    let mut members = lab.members.clone();
+    members.push(spare.clone());
+    let array = Array::open(&members, &OpenOptions::default()).unwrap();
+    assert_eq!(state_of(&array.status(), &spare), "faulty");
+    array.fail(&lab.members[0]).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(array.status().degraded, 1, "it stays out");
+    array.stop().unwrap();
+}
+
 /// One member more is lost than the level bears: reads of what is there go on, all else is an
 /// error, and the superblocks do not change, so that force brings it all back.
 #[test]

@@ -50,7 +50,7 @@ use core::ops::Range;
 mod decide;
 mod error;
 
-pub use decide::assemble;
+pub use decide::{assemble, went_on_without};
 pub use error::{AssembleError, RejectReason, Unsupported};
 
 use crate::md::superblock::LogArea;

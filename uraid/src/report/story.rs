@@ -58,7 +58,7 @@ pub(crate) fn of(status: &Status) -> Option<Story> {
     let action = if status.groups.iter().any(is_filled) {
         "none: a member is being filled"
     } else {
-        "stop it, and serve it with the missing members back or replaced"
+        "add a member (uraid add), or the missing one again"
     };
     Some(Story { trouble, slots, action })
 }

@@ -189,6 +189,10 @@ impl<'a> Decision<'a> {
                     }
                 }
             }
+            // The kernel would take it for a spare again; whoever failed it meant it.
+            (Role::Spare, Role::Faulty) => {
+                Verdict::Rejected(RejectReason::Faulty { events, newest_events })
+            }
             (Role::Spare, _) => Verdict::Spare,
             (Role::Active(_), Role::Faulty) if lag <= 1 && crate::planted::is(27) => {
                 Verdict::Current
@@ -227,15 +231,9 @@ impl<'a> Decision<'a> {
             if !is_out || !matches!(own.role(), Role::Active(_)) {
                 continue;
             }
-            let knows_none = self
-                .current
-                .iter()
-                .all(|other| !matches!(own.role_of(other.superblock.dev_number), Role::Active(_)));
-            let empty_there = self.current.iter().find(|other| match other.superblock.role() {
-                Role::Active(slot) => own.active_in(slot).next().is_none(),
-                _ => false,
-            });
-            if let (true, Some(current)) = (knows_none, empty_there) {
+            let all = self.current.iter().map(|other| other.superblock);
+            let split = went_on_without(own, all).map(|index| &self.current[index]);
+            if let Some(current) = split {
                 return Err(AssembleError::SplitBrain {
                     current: current.name.to_string(),
                     stale: known.name.to_string(),
@@ -581,4 +579,21 @@ fn disagreement(first: &Superblock, second: &Superblock) -> Option<&'static str>
     (0..count)
         .any(|number| active(first, number) != active(second, number))
         .then_some("the roles of the members")
+}
+
+/// Says whether the tables of a member that was left out go on without every current one: its
+/// history and theirs have parted. Returns the index of a current member whose slot is empty there.
+pub fn went_on_without<'a>(
+    own: &Superblock,
+    current: impl Iterator<Item = &'a Superblock> + Clone,
+) -> Option<usize> {
+    let knows = |other: &Superblock| matches!(own.role_of(other.dev_number), Role::Active(_));
+    let is_empty_there = |other: &Superblock| match other.role() {
+        Role::Active(slot) => own.active_in(slot).next().is_none(),
+        _ => false,
+    };
+    if current.clone().any(knows) {
+        return None;
+    }
+    current.clone().position(is_empty_there)
 }
