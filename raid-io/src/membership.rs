@@ -363,8 +363,8 @@ impl Shared {
                 && !self.volume.in_sync(group).contains(*slot)
                 && !self.volume.recovering(group).contains(*slot)
         };
-        // It must have seen all that are here now at work, or what it says of itself is of a time that
-        // the bitmap knows nothing of.
+        // It must have seen all that are here now at work, or what it says of itself is of a time
+        // that the bitmap knows nothing of.
         let mut here = state.slots.iter().flatten();
         let saw_all = here.all(|other| superblock.role_of(other.dev_number) == other.role());
         let covered = cleared.is_some_and(|cleared| superblock.events >= cleared)

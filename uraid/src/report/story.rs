@@ -153,6 +153,6 @@ mod tests {
         assert_eq!(story.slots, ["slot 0: /m0 is being filled"]);
         assert_eq!(story.action, "none: a member is being filled");
         let story = of(&status(&["missing", "in_sync", "in_sync"])).unwrap();
-        assert!(story.action.contains("missing members back"), "{story:?}");
+        assert!(story.action.contains("add a member"), "{story:?}");
     }
 }
