@@ -24,7 +24,6 @@ mod chosen {
         (10, "a chunk is regenerated from Q with its neighbour's coefficient"),
         (11, "parity that is not in sync is a source"),
         (12, "a write of all chunks but one is taken for a full stripe"),
-        (13, "copies are balanced though they are not in sync"),
         (14, "a write leaves out the last copy"),
         (15, "a resync writes one copy less"),
         (16, "a resync of parity does nothing"),

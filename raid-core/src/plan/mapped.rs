@@ -35,8 +35,7 @@ impl MappedView<'_> {
     /// later the copies take turns by address.
     pub fn read_place(&self, offset: u64) -> Option<(usize, u64, u64)> {
         let copies = self.geometry.copy_count();
-        let balanced = (self.trust == Trust::InSync || planted::is(13))
-            && self.geometry.level() == Level::Raid1;
+        let balanced = self.trust == Trust::InSync && self.geometry.level() == Level::Raid1;
         let first = if balanced { (offset / COPY_RUN_BYTES) as usize % copies } else { 0 };
         let run = if balanced { COPY_RUN_BYTES - offset % COPY_RUN_BYTES } else { u64::MAX };
         (0..copies).map(|turn| (first + turn) % copies).find_map(|copy| {
