@@ -41,9 +41,10 @@ check() {
     local part md
     for part in "${parts[@]}"; do
         md=/sys/block/$part/md
-        mdadm --readwrite "/dev/$part" 2>/dev/null || true
         [ -e "$md/sync_action" ] || continue
+        # Before it may write, and so resync: afterwards it could be over already.
         [ "$(cat "$md/resync_start")" = none ] || echo "BAD resync_start of $array"
+        mdadm --readwrite "/dev/$part" 2>/dev/null || true
         [ "$(cat "$md/degraded")" = "${degraded:-0}" ] || echo "BAD degraded of $array"
         echo check >"$md/sync_action"
         settle "$part"
