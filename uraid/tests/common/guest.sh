@@ -9,10 +9,10 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C HOME=/run TMPDIR=/run MDADM_N
 mount -t proc none /proc
 mount -t sysfs none /sys
 mount -t tmpfs none /run
-mkdir -p /run/mdadm /run/lock /run/root/lib/modules
-ln -s "/usr/lib/uml/modules/$(uname -r)" /run/root/lib/modules/
+mkdir -p /run/mdadm /run/lock /run/tree/lib/modules
+ln -s "/usr/lib/uml/modules/$(uname -r)" /run/tree/lib/modules/
 for module in loop md-mod raid0 raid1 raid10 raid456; do
-    modprobe --dirname /run/root "$module"
+    modprobe --dirname /run/tree "$module"
 done
 # Small arrays are not worth any politeness.
 echo 1000000 >/proc/sys/dev/raid/speed_limit_min
