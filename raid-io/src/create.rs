@@ -26,8 +26,8 @@ use crate::{Array, BitmapChoice, CreateOptions, Error, MetadataVersion, OpenOpti
 /// Used bytes of each member above which mdadm gives an array a bitmap unasked.
 const BITMAP_FROM_BYTES: u64 = 100 << 30;
 
-/// A member of the array to be.
-struct Candidate {
+/// A member of an array, to be.
+pub(crate) struct Candidate {
     path: PathBuf,
     /// Open, unless it is to be made.
     member: Option<Member>,
@@ -35,7 +35,7 @@ struct Candidate {
     /// All of it reads as zeroes.
     is_zero: bool,
     /// Superblocks that would contradict the new one.
-    stale: Vec<u64>,
+    pub(crate) stale: Vec<u64>,
 }
 
 pub(crate) fn create(options: &CreateOptions, paths: &[PathBuf]) -> Result<Array, Error> {
@@ -148,7 +148,7 @@ fn look(options: &CreateOptions, paths: &[PathBuf]) -> Result<Vec<Candidate>, Er
 }
 
 /// Looks for somebody's data on a member.
-fn examine(path: PathBuf, member: Member, force: bool) -> Result<Candidate, Error> {
+pub(crate) fn examine(path: PathBuf, member: Member, force: bool) -> Result<Candidate, Error> {
     let size = member.device().size_bytes();
     let is_zero = member.device().extent(0) == (true, size);
     let mut stale = Vec::new();
@@ -359,7 +359,7 @@ fn write_and_start(
 }
 
 /// Overwrites superblocks of an array that the member belonged to.
-fn wipe(member: &Member, offsets: &[u64]) -> Result<(), Error> {
+pub(crate) fn wipe(member: &Member, offsets: &[u64]) -> Result<(), Error> {
     let size = member.device().size_bytes();
     for &offset in offsets {
         let len = size.saturating_sub(offset).min(4096);

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use raid_core::md::Superblock;
 use raid_core::md::assemble::went_on_without;
 use raid_core::md::create::plan_spare;
-use raid_core::md::signature::{Kind, probe, ranges};
 use raid_core::md::superblock::{Features, Role};
 use raid_core::volume::{Join, Loss};
 
 use crate::bad_blocks::BadRanges;
+use crate::create::{examine, wipe};
 use crate::file::{Access, MemberFile};
 use crate::member::{Member, MemberDevice};
 use crate::metadata::{GroupMetadata, LeftOut, random_uuid, write_superblock};
@@ -405,18 +405,7 @@ impl Shared {
     fn take_in(&self, member: Member, force: bool) -> Result<Added, Error> {
         let Some(metadata) = &self.metadata else { return Err(unknown(member.name())) };
         let size = member.device().size_bytes();
-        let mut stale = Vec::new();
-        if member.device().extent(0) != (true, size) {
-            let (head, tail) = ranges(size);
-            let read = |range: std::ops::Range<u64>| {
-                member.read_range(range.start, (range.end - range.start) as usize)
-            };
-            let findings = probe(size, &read(head)?, &read(tail)?);
-            if let Some(finding) = findings.first().filter(|_| !force) {
-                return Err(member.unsuited(format!("holds {finding}; --force overwrites it")));
-            }
-            stale.extend(findings.iter().filter(|f| f.kind == Kind::Md).map(|f| f.offset));
-        }
+        let candidate = examine(member.name().to_owned(), member.clone(), force)?;
         let mut groups: Vec<usize> = (0..self.volume.group_count()).collect();
         groups.sort_by_key(|group| self.volume.in_sync(*group).len());
         let group = groups[0];
@@ -434,10 +423,7 @@ impl Shared {
         let number = (peer.slot_count..).find(is_new).unwrap_or(peer.slot_count);
         let spare = plan_spare(&peer, number, random_uuid(), size)
             .map_err(|error| member.unsuited(error.to_string()))?;
-        for offset in stale {
-            let len = size.saturating_sub(offset).min(4096);
-            member.write_range(offset, &vec![0; len as usize])?;
-        }
+        wipe(&member, &candidate.stale)?;
         self.stand_by(group, state, member, spare)
     }
 
