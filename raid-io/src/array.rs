@@ -42,6 +42,7 @@ pub struct Array {
 impl Array {
     pub(crate) fn over(shared: Shared) -> Self {
         let shared = Arc::new(shared);
+        shared.resume_replacements();
         let calls = Arc::new(Calls::new(Arc::clone(&shared)));
         let background = Arc::new(Background::start(&shared));
         let upkeep = Arc::new(Upkeep::start(&shared));
@@ -232,6 +233,43 @@ impl Array {
         self.calls.close();
         self.shared.settle_table();
         self.shared.re_add(member)
+    }
+
+    /// Copies a member that is in sync to a spare, which takes its slot over when it holds
+    /// everything; what cannot be read of the member is regenerated. `with` is a spare, or is taken
+    /// in as one as by [`add`](Self::add); `None`: any spare. The member that was replaced is
+    /// faulty then, and can be removed.
+    ///
+    /// ```
+    /// use raid_io::{Array, CreateOptions, Level};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let folder = tempfile::tempdir()?;
+    /// let members: Vec<_> = (0..3).map(|n| folder.path().join(format!("member{n}"))).collect();
+    /// let mut options = CreateOptions::new(Level::Raid5);
+    /// options.member_bytes = Some(8 << 20);
+    /// let array = Array::create(&options, &members)?;
+    /// let newer = folder.path().join("newer");
+    /// std::fs::File::create(&newer)?.set_len(8 << 20)?;
+    /// array.replace(&members[1], Some(&newer))?;
+    /// while array.status().groups[0].members[1].path != newer.display().to_string() {
+    ///     std::thread::sleep(std::time::Duration::from_millis(5));
+    /// }
+    /// array.remove(&members[1])?;
+    /// array.stop()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the member is not in sync or is being replaced already, if there is no
+    /// spare, or if the superblocks are of version 0.90, which cannot say so.
+    pub fn replace(&self, member: &Path, with: Option<&Path>) -> Result<(), Error> {
+        if let Some(with) = with {
+            self.shared.release_faulty(with);
+            self.calls.close();
+            self.shared.settle_table();
+        }
+        self.shared.replace(member, with)
     }
 
     /// Limits what is done in the background, in bytes of each member in a second; what is `None`

@@ -7,8 +7,8 @@
 //! written since the last time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use raid_core::request::Repair;
@@ -82,10 +82,13 @@ impl Bell {
     }
 }
 
-/// The thread, if the array has one.
+/// The thread, if the array has one: hangs up when it has done its work.
+///
+/// It is not joined: a thread that has had io_uring requests at a device which hangs does not get
+/// to its end in the kernel before they are answered.
 pub(crate) struct Background {
     bell: Arc<Bell>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl Background {
@@ -97,8 +100,13 @@ impl Background {
         let wanted = shared.options.resync && !shared.limits.read_only && redundant;
         let thread = wanted.then(|| {
             let shared = Arc::clone(shared);
+            let (working, done) = mpsc::channel();
             let thread = thread::Builder::new().name("uraid-background".into());
-            thread.spawn(move || Worker::new(&shared).run())
+            let body = move || {
+                Worker::new(&shared).run();
+                drop((shared, working));
+            };
+            thread.spawn(body).map(|_| done)
         });
         let thread = thread.and_then(|thread| {
             thread.map_err(|error| tracing::warn!("nothing is done behind: {error}")).ok()
@@ -112,7 +120,8 @@ impl Background {
         self.bell.rung.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            let _ = thread.join();
+            // Nothing is ever sent.
+            let _ = thread.recv();
         }
     }
 }

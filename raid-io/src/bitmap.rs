@@ -22,6 +22,7 @@ use raid_core::md::{SECTOR_BYTES, Superblock};
 
 use crate::Error;
 use crate::member::Member;
+use crate::metadata::Script;
 
 /// The least region that the engine keeps; smaller ones of a bitmap are set and cleared together.
 const GRANULE_MIN: u64 = 4096;
@@ -139,34 +140,38 @@ impl Bitmap {
         self.image.take_changed()
     }
 
-    /// Writes ranges to one member and makes them durable.
-    pub(crate) fn write(
+    /// Returns what writes ranges to one member.
+    ///
+    /// # Errors
+    /// Returns an error if the bitmap has no room there.
+    pub(crate) fn changes_for(
         &self,
         member: &Member,
         superblock: &Superblock,
         ranges: &[Range<u64>],
-    ) -> Result<(), Error> {
+    ) -> Result<Script, Error> {
         let place = place(&self.image, member, superblock)?;
-        if self.takes_back {
-            // What was written to a region is stable here before the bitmap stops naming it.
-            member.flush()?;
-        }
-        for range in ranges {
+        let part = |range: &Range<u64>| {
             let bytes = &self.image.bytes()[range.start as usize..range.end as usize];
-            member.write_range(place.start + range.start, bytes)?;
-        }
-        member.flush()
+            (place.start + range.start, bytes.to_vec())
+        };
+        // What was written to a region is stable here before the bitmap stops naming it.
+        let flush_first = self.takes_back;
+        Ok(Script { flush_first, bitmap: ranges.iter().map(part).collect(), superblock: None })
     }
 
-    /// Writes all of it to a member that has none yet, durably.
-    pub(crate) fn write_whole(
+    /// Returns what writes all of it to a member that has none yet.
+    ///
+    /// # Errors
+    /// Returns an error if the bitmap has no room there.
+    pub(crate) fn whole_for(
         &self,
         member: &Member,
         superblock: &Superblock,
-    ) -> Result<(), Error> {
-        let place = place(&self.image, member, superblock)?;
-        member.write_range(place.start, self.image.bytes())?;
-        member.flush()
+    ) -> Result<Script, Error> {
+        let all = 0..self.image.bytes().len() as u64;
+        let script = self.changes_for(member, superblock, std::slice::from_ref(&all))?;
+        Ok(Script { flush_first: false, ..script })
     }
 
     /// Makes the members' bitmaps equal, as far as they are not, before anything relies on them.
@@ -181,7 +186,9 @@ impl Bitmap {
             return Ok(());
         }
         let ranges = self.image.take_changed();
-        members.iter().try_for_each(|(member, sb)| self.write(member, sb, &ranges))?;
+        for (member, superblock) in members {
+            self.changes_for(member, superblock, &ranges)?.play(member)?;
+        }
         self.is_unequal = false;
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! a few threads that are started when there is work for them, so that [`poll`](crate::Queue::poll)
 //! does not block and members work side by side.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::slice;
@@ -19,8 +20,9 @@ use crate::buffer::Slab;
 use crate::member::Member;
 use crate::transfer::{Ended, Job, Piece, Step, Transfer};
 
-/// The most threads of one queue: as many members as commonly work side by side.
-const THREADS_MAX: usize = 16;
+/// The most operations of one member under way at once; there are as many threads as that takes
+/// for all members, so that one that hangs does not hold the others up.
+const MEMBER_MAX: usize = 2;
 
 /// The blocking way of doing member I/O.
 pub(crate) struct Blocking {
@@ -28,9 +30,10 @@ pub(crate) struct Blocking {
     slab: Arc<Slab>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    threads_max: usize,
     /// Jobs with the threads.
     out: usize,
+    /// Of these, the ones that nobody waits for any more.
+    given_up: Vec<u32>,
     /// Jobs that ended in this thread.
     ended: Vec<Ended>,
     spare: Vec<Transfer>,
@@ -45,8 +48,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Jobs that no thread has taken.
-    tasks: Vec<Task>,
+    /// Jobs that no thread has taken, the oldest first.
+    tasks: VecDeque<Task>,
+    /// Operations under way, by member.
+    busy: Vec<usize>,
     /// Jobs that the threads have ended.
     ended: Vec<(Ended, Transfer)>,
     /// Threads that wait for work.
@@ -59,18 +64,32 @@ struct Task {
     member: Member,
 }
 
+impl State {
+    /// Takes the oldest job whose member is not busy enough.
+    fn take(&mut self) -> Option<Task> {
+        let busy = |task: &Task| self.busy.get(task.transfer.job().member).copied().unwrap_or(0);
+        let at = self.tasks.iter().position(|task| busy(task) < MEMBER_MAX)?;
+        let task = self.tasks.remove(at)?;
+        let member = task.transfer.job().member;
+        if self.busy.len() <= member {
+            self.busy.resize(member + 1, 0);
+        }
+        self.busy[member] += 1;
+        Some(task)
+    }
+}
+
 impl Blocking {
     /// Prepares; `eventfd` is written when a thread has ended a job.
     pub(crate) fn new(members: Arc<[Member]>, slab: Arc<Slab>, eventfd: OwnedFd) -> Self {
-        let threads_max = (members.len() * 2).clamp(2, THREADS_MAX);
         let shared = Shared { state: Mutex::default(), work: Condvar::new(), eventfd };
         Self {
             members,
             slab,
             shared: Arc::new(shared),
             threads: Vec::new(),
-            threads_max,
             out: 0,
+            given_up: Vec::new(),
             ended: Vec::new(),
             spare: Vec::new(),
         }
@@ -116,17 +135,37 @@ impl Blocking {
         self.out -= state.ended.len();
         for (end, transfer) in state.ended.drain(..) {
             ended.push(end);
+            self.given_up.retain(|token| *token != end.token);
             self.spare.push(transfer);
         }
     }
 
+    /// Takes back a job that no thread has begun; true if none had. Its memory is free then, and it
+    /// does not come out of [`reap`](Self::reap).
+    pub(crate) fn recall(&mut self, token: u32) -> bool {
+        let mut state = self.shared.lock();
+        let at = state.tasks.iter().position(|task| task.transfer.job().token == token);
+        let task = at.and_then(|at| state.tasks.remove(at));
+        drop(state);
+        let Some(task) = task else { return false };
+        self.out -= 1;
+        self.spare.push(task.transfer);
+        true
+    }
+
+    /// Notes that nobody waits for a job any more. Its memory stays its own until it comes out of
+    /// [`reap`](Self::reap), which the end of this value does not wait for.
+    pub(crate) fn give_up(&mut self, token: u32) {
+        self.given_up.push(token);
+    }
+
     fn hand_over(&mut self, task: Task) {
         let mut state = self.shared.lock();
-        state.tasks.push(task);
+        state.tasks.push_back(task);
         let short = state.tasks.len() > state.idle;
         drop(state);
         self.out += 1;
-        if short && self.threads.len() < self.threads_max {
+        if short && self.threads.len() < MEMBER_MAX * self.members.len() {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("uraid-io".into());
             match thread.spawn(move || shared.serve()) {
@@ -144,7 +183,7 @@ impl Blocking {
     /// Does the work in this thread, when no other can be had.
     fn serve_here(&self) {
         loop {
-            let task = self.shared.lock().tasks.pop();
+            let task = self.shared.lock().take();
             let Some(task) = task else { return };
             self.shared.serve_one(task);
         }
@@ -152,13 +191,20 @@ impl Blocking {
 }
 
 impl Drop for Blocking {
-    /// Waits for the calls that are going on: they use memory that is not ours.
+    /// Waits for the calls that are going on: they use memory that is not ours. Those that were
+    /// given up may never end: the threads keep their members, and the memory is never given back.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.stopping = true;
         state.tasks.clear();
         drop(state);
         self.shared.work.notify_all();
+        self.reap(&mut Vec::new());
+        if !self.given_up.is_empty() {
+            tracing::warn!("{} operations of a member never ended", self.given_up.len());
+            std::mem::forget(Arc::clone(&self.slab));
+            return;
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -174,7 +220,7 @@ impl Shared {
     fn serve(&self) {
         let mut state = self.lock();
         while !state.stopping {
-            if let Some(task) = state.tasks.pop() {
+            if let Some(task) = state.take() {
                 drop(state);
                 self.serve_one(task);
                 state = self.lock();
@@ -188,13 +234,17 @@ impl Shared {
 
     fn serve_one(&self, task: Task) {
         let Task { mut transfer, member } = task;
-        let token = transfer.job().token;
+        let Job { token, member: index, .. } = transfer.job();
         // A user's device may panic; its job must end all the same, or the queue waits for ever.
         let performed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             perform(&mut transfer, &member)
         }));
         let result = performed.unwrap_or(Err(Errno::IO));
-        self.lock().ended.push((Ended { token, result }, transfer));
+        let mut state = self.lock();
+        state.ended.push((Ended { token, result }, transfer));
+        state.busy[index] -= 1;
+        // What waited for this member has a thread: this one comes back for more.
+        drop(state);
         let _ = rustix::io::write(self.eventfd.as_fd(), &1_u64.to_ne_bytes());
     }
 }

@@ -100,6 +100,20 @@ impl Buffer {
         self.len = len;
     }
 
+    /// Returns a copy of the same length, while the kernel may be filling parts of this one. What
+    /// these parts hold in the copy is arbitrary.
+    pub(crate) fn copy_while_used(&self) -> Self {
+        let mut copy = Self::zeroed(self.len);
+        for (index, byte) in copy.iter_mut().enumerate() {
+            // SAFETY: `index` is below the length.
+            let place = unsafe { self.pointer.as_ptr().add(index) };
+            // SAFETY: initialised memory of this buffer. The kernel may write the byte meanwhile; a
+            // volatile read gives its old or its new value.
+            *byte = unsafe { place.read_volatile() };
+        }
+        copy
+    }
+
     /// Returns the first byte's address, for the memory tables of this crate.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         self.pointer

@@ -106,6 +106,28 @@ impl Channel {
         }
     }
 
+    /// Takes back a job that has not begun; true if it had not. Its memory is free then, and it
+    /// does not come out of [`pop`](Self::pop).
+    pub(crate) fn recall(&mut self, token: u32) -> bool {
+        let in_ring = self.ring.as_mut().is_some_and(|ring| ring.recall(token));
+        let recalled = in_ring || self.blocking.recall(token);
+        if recalled {
+            self.out -= 1;
+            self.healing.retain(|(healing, ..)| *healing != token);
+        }
+        recalled
+    }
+
+    /// Notes that nobody waits for a job any more. Its memory stays its own until it comes out of
+    /// [`pop`](Self::pop), which the end of this value does not wait for.
+    pub(crate) fn give_up(&mut self, token: u32) {
+        self.healing.retain(|(healing, ..)| *healing != token);
+        match &mut self.ring {
+            Some(ring) if ring.has(token) => ring.give_up(token),
+            _ => self.blocking.give_up(token),
+        }
+    }
+
     /// Submits what waits and collects what has ended.
     pub(crate) fn turn(&mut self) {
         if let Some(ring) = &mut self.ring

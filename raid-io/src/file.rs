@@ -56,6 +56,8 @@ pub(crate) struct MemberFile {
     direct: bool,
     rotational: bool,
     locked: bool,
+    /// Calls may block though they were asked not to: somebody else answers for the file system.
+    is_remote: bool,
     /// Bits of [`Zeroing`] that the device has refused.
     refused: AtomicU8,
 }
@@ -161,6 +163,7 @@ impl MemberFile {
                 source: errno.into(),
             }
         };
+        let is_remote = matches!(identity, Identity::File(..)) && is_remote(&fd);
         let locked = access == Access::Exclusive && matches!(identity, Identity::File(..));
         if locked {
             lock(path, &fd)?;
@@ -183,6 +186,7 @@ impl MemberFile {
             direct,
             rotational,
             locked,
+            is_remote,
             refused: AtomicU8::new(0),
         })
     }
@@ -230,6 +234,11 @@ impl MemberFile {
         let refused = self.refused.load(Ordering::Relaxed);
         let wanted = if unmap { Zeroing::PunchHole } else { Zeroing::ZeroRange };
         [wanted, Zeroing::ZeroRange].into_iter().find(|way| refused & *way as u8 == 0)
+    }
+
+    /// Says that a ring must not begin operations in the calling thread: they may block there.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.is_remote
     }
 
     /// Remembers that the device cannot do this. Returns whether `errno` says so.
@@ -384,6 +393,20 @@ fn alignment(fd: &OwnedFd, identity: Identity, direct: bool) -> (bool, u32, u32)
         Ok(()) => (true, block.max(512), memory),
         Err(_) => BUFFERED,
     }
+}
+
+/// Says that calls to the file's system wait for another process or machine, even when they are
+/// asked to return rather than wait (seen with FUSE of Linux 6.18).
+fn is_remote(fd: &OwnedFd) -> bool {
+    const FUSE: u32 = 0x6573_5546;
+    const NFS: u32 = 0x6969;
+    const SMB: [u32; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
+    const NINE_P: u32 = 0x0102_1997;
+    const CEPH: u32 = 0x00c3_6400;
+    rustix::fs::fstatfs(fd).is_ok_and(|statfs| {
+        let kind = statfs.f_type as u32;
+        matches!(kind, FUSE | NFS | NINE_P | CEPH) || SMB.contains(&kind)
+    })
 }
 
 /// Says that the file lives in the page cache alone, where `O_DIRECT` means nothing.

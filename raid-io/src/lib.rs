@@ -21,6 +21,7 @@ mod buffer;
 mod calls;
 mod channel;
 mod create;
+mod deadline;
 mod error;
 mod file;
 mod limits;

@@ -45,7 +45,7 @@ impl GroupMetadata {
     /// Takes a log's feature bits out of all superblocks.
     fn pause_log(&mut self, bits: u32) {
         let mut had = Vec::new();
-        for superblock in self.superblocks() {
+        for superblock in self.superblocks_mut() {
             had.push((superblock.dev_number, superblock.features.0 & bits));
             superblock.features.0 &= !bits;
         }
@@ -63,19 +63,14 @@ impl GroupMetadata {
     pub(crate) fn resume_log(&mut self) -> bool {
         let Some(Paused { bits, is_recorded }) = self.paused.take() else { return false };
         let bits_of = |number: u32| bits.iter().find(|(own, _)| *own == number).map(|(_, b)| *b);
-        if !self.superblocks().all(|superblock| bits_of(superblock.dev_number).is_some()) {
+        if !self.superblocks_mut().all(|superblock| bits_of(superblock.dev_number).is_some()) {
             tracing::warn!("the array has a member without a log now, and goes on without it");
             return false;
         }
-        for superblock in self.superblocks() {
+        for superblock in self.superblocks_mut() {
             superblock.features.0 |= bits_of(superblock.dev_number).unwrap_or(0);
         }
         is_recorded
-    }
-
-    fn superblocks(&mut self) -> impl Iterator<Item = &mut Superblock> {
-        let others = self.others.iter_mut().map(|(_, superblock)| superblock);
-        self.slots.iter_mut().flatten().chain(others)
     }
 }
 

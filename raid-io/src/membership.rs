@@ -6,7 +6,6 @@
 //! that nobody relies on.
 
 use std::path::{Path, PathBuf};
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use raid_core::md::Superblock;
@@ -17,16 +16,30 @@ use raid_core::volume::{Join, Loss};
 
 use crate::bad_blocks::BadRanges;
 use crate::create::{examine, wipe};
+use crate::deadline::{Call, call, call_all};
 use crate::file::{Access, MemberFile};
 use crate::member::{Member, MemberDevice};
-use crate::metadata::{GroupMetadata, LeftOut, random_uuid, write_superblock};
+use crate::metadata::{LeftOut, Replacement, Turn, random_uuid, write_superblock};
 use crate::open::load;
 use crate::shared::Shared;
 use crate::{Added, Error};
 
+mod replace;
+
 /// How long a change waits for superblocks that a queue writes. Whoever waits for the change
 /// itself (an acknowledgement) has no such limit.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a member comes into a slot.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    /// It holds the group bytes below `recovered`, and gets the rest.
+    Fill { recovered: u64 },
+    /// It was here before, and gets what the bitmap says that it missed.
+    CatchUp,
+    /// Beside a member that is in sync, whose place it takes when it is filled.
+    Replace { recovered: u64 },
+}
 
 impl Shared {
     /// Appends a member to the table; returns its index.
@@ -63,13 +76,15 @@ impl Shared {
         let present = self.volume.in_sync(group).union(self.volume.recovering(group));
         let all = self.volume.geometry(group).slots();
         let Some(slot) = all.difference(present).lowest() else { return false };
-        let mut state = metadata.lock(group);
+        let turn = metadata.turn(group);
         let is_spare = |(_, superblock): &(Member, Superblock)| superblock.role() == Role::Spare;
+        let mut state = metadata.lock(group);
         let Some(at) = state.others.iter().position(is_spare) else { return false };
         let (member, superblock) = state.others.remove(at);
-        let name = member.name().to_owned();
-        let joined = self.join(group, slot, &mut state, member, superblock, false);
         drop(state);
+        let name = member.name().to_owned();
+        let joined = self.join(group, slot, member, superblock, Entry::Fill { recovered: 0 });
+        drop(turn);
         match joined {
             Ok(()) => {
                 tracing::info!("{}: spare steps in for slot {slot}", name.display());
@@ -86,31 +101,46 @@ impl Shared {
         }
     }
 
-    /// Puts a member into an empty slot.
+    /// Puts a member into an empty slot, or beside the one that is there. It is the caller's turn.
     fn join(
         &self,
         group: usize,
         slot: usize,
-        state: &mut GroupMetadata,
         member: Member,
         superblock: Superblock,
-        by_bitmap: bool,
+        entry: Entry,
     ) -> Result<(), Error> {
+        let Some(metadata) = &self.metadata else { return Err(unknown(member.name())) };
         let geometry = self.volume.geometry(group);
         let (start, used) = (superblock.data_bytes().start, geometry.component_bytes());
         let size = member.device().size_bytes();
         if start.checked_add(used).is_none_or(|end| end > size) {
             return Err(member.unsuited(format!("data {start}+{used} > member size {size}")));
         }
-        if let Some(metadata) = &self.metadata {
-            metadata.copy_bitmap(group, &member, &superblock)?;
-        }
+        let script = metadata.bitmap_copy(group, &member, &superblock)?;
+        call(&member, self.clock.patience(), Box::new(move |member| script.play(member)))?;
         let index = self.enlist(member)?;
-        state.slots[slot] = Some(superblock);
-        let join = Join { member: index, data_offset: start, recovered: 0, by_bitmap };
-        let joined = self.volume.join(group, slot, join);
+        let (recovered, by_bitmap) = match entry {
+            Entry::Fill { recovered } | Entry::Replace { recovered } => (recovered, false),
+            Entry::CatchUp => (0, true),
+        };
+        let join = Join { member: index, data_offset: start, recovered, by_bitmap };
+        let mut state = metadata.lock(group);
+        let joined = if let Entry::Replace { .. } = entry {
+            let replaces = self.volume.member_index(group, slot);
+            state.replacements[slot] = Some(Replacement { index, replaces, superblock });
+            self.volume.join_replacement(group, slot, join)
+        } else {
+            state.slots[slot] = Some(superblock);
+            self.volume.join(group, slot, join)
+        };
         joined.map_err(|error| {
-            state.slots[slot] = None;
+            let vacant = if let Entry::Replace { .. } = entry {
+                state.replacements[slot].take().map(drop)
+            } else {
+                state.slots[slot].take().map(drop)
+            };
+            assert!(vacant.is_some(), "slot {slot} was just filled");
             Error::Options(error.to_string())
         })
     }
@@ -118,9 +148,19 @@ impl Shared {
     /// Ends a recovery that has nothing left to do.
     pub(crate) fn finish_recovery(&self, group: usize) -> Result<(), Error> {
         let members = self.members();
-        for slot in self.volume.recovering(group).iter() {
-            let index = self.volume.member_index(group, slot);
-            if let Some(Err(error)) = members.get(index).map(Member::flush) {
+        let filled = self.volume.recovering(group);
+        let filled = filled.iter().map(|slot| self.volume.member_index(group, slot));
+        let replacing = self.volume.replacing(group);
+        let replacing =
+            replacing.iter().filter_map(|slot| self.volume.replacement_index(group, slot));
+        let joined: Vec<usize> = filled.chain(replacing).collect();
+        let flush = |index: &usize| -> Option<(Member, Call)> {
+            Some((members.get(*index)?.clone(), Box::new(Member::flush)))
+        };
+        let flushes = joined.iter().filter_map(flush).collect();
+        let results = call_all(flushes, self.clock.patience());
+        for (index, result) in joined.into_iter().zip(results) {
+            if let Err(error) = result {
                 // It is not needed: the next spare may do better.
                 let _left = self.volume.fail_member(index);
                 self.record(group)?;
@@ -180,9 +220,13 @@ impl Shared {
         (0..self.volume.group_count()).find_map(|group| {
             let present = self.volume.in_sync(group).union(self.volume.recovering(group));
             present.iter().find_map(|slot| {
-                let index = self.volume.member_index(group, slot);
-                let is_it = members.get(index).is_some_and(|member| same(member.name(), name));
-                is_it.then_some((group, slot, index))
+                let own = Some(self.volume.member_index(group, slot));
+                let places = [own, self.volume.replacement_index(group, slot)];
+                let is_it = |index: &usize| {
+                    members.get(*index).is_some_and(|member| same(member.name(), name))
+                };
+                let index = places.into_iter().flatten().find(is_it)?;
+                Some((group, slot, index))
             })
         })
     }
@@ -204,6 +248,7 @@ impl Shared {
         }
         let Some(metadata) = &self.metadata else { return Err(unknown(name)) };
         for group in 0..self.volume.group_count() {
+            let turn = metadata.turn(group);
             let mut state = metadata.lock(group);
             let spare = state.others.iter().position(|(member, superblock)| {
                 same(member.name(), name) && superblock.role() == Role::Spare
@@ -217,7 +262,7 @@ impl Shared {
                     is_faulty: true,
                     reason: "failed by hand".into(),
                 });
-                drop(state);
+                drop((state, turn));
                 self.volume.request_update(group);
                 return self.record(group);
             }
@@ -237,6 +282,7 @@ impl Shared {
         }
         let Some(metadata) = &self.metadata else { return Err(unknown(name)) };
         for group in 0..self.volume.group_count() {
+            let _turn = metadata.turn(group);
             let mut state = metadata.lock(group);
             let before = state.others.len() + state.left_out.len();
             state.left_out.retain(|one| !same(one.member.name(), name));
@@ -311,6 +357,7 @@ impl Shared {
     pub(crate) fn release_faulty(&self, path: &Path) {
         let Some(metadata) = &self.metadata else { return };
         for group in 0..self.volume.group_count() {
+            let _turn = metadata.turn(group);
             let mut state = metadata.lock(group);
             state.left_out.retain(|one| !same(one.member.name(), path));
         }
@@ -333,7 +380,8 @@ impl Shared {
         only_if_covered: bool,
     ) -> Result<Added, Error> {
         let Some(metadata) = &self.metadata else { return Err(unknown(member.name())) };
-        let mut state = metadata.lock(group);
+        let turn = metadata.turn(group);
+        let state = metadata.lock(group);
         let newest = &state.newest;
         if superblock.events > newest.events {
             let (events, ours) = (superblock.events, newest.events);
@@ -348,9 +396,7 @@ impl Shared {
             ));
         }
         let number = superblock.dev_number;
-        let in_slots = state.slots.iter().flatten();
-        let used = in_slots.chain(state.others.iter().map(|(_, superblock)| superblock));
-        if used.clone().any(|other| other.dev_number == number) {
+        if state.superblocks().any(|other| other.dev_number == number) {
             return Err(member.unsuited(format!("its number {number} is taken by another member")));
         }
         let cleared = metadata.with_bitmap(group, |bitmap| bitmap.head().events_cleared);
@@ -374,8 +420,9 @@ impl Shared {
             let name = member.name().to_owned();
             let bad = BadRanges::load(&member, &superblock)?;
             let member = member.with_bad_ranges(bad);
-            self.join(group, slot, &mut state, member, superblock, true)?;
             drop(state);
+            self.join(group, slot, member, superblock, Entry::CatchUp)?;
+            drop(turn);
             tracing::info!("{}: back in slot {slot}, by the bitmap", name.display());
             self.volume.request_update(group);
             self.record(group)?;
@@ -398,7 +445,8 @@ impl Shared {
         let size = member.device().size_bytes();
         let spare = plan_spare(&peer, number, superblock.device_uuid, size)
             .map_err(|error| member.unsuited(error.to_string()))?;
-        self.stand_by(group, state, member, spare)
+        drop(state);
+        self.stand_by(group, turn, member, spare)
     }
 
     /// Something new becomes a spare, of the group that needs one most.
@@ -409,11 +457,11 @@ impl Shared {
         let mut groups: Vec<usize> = (0..self.volume.group_count()).collect();
         groups.sort_by_key(|group| self.volume.in_sync(*group).len());
         let group = groups[0];
+        let turn = metadata.turn(group);
         let state = metadata.lock(group);
         let peer = state.slots.iter().flatten().next().unwrap_or(&state.newest).clone();
-        let in_slots = state.slots.iter().flatten();
-        let used: Vec<u32> = in_slots
-            .chain(state.others.iter().map(|(_, superblock)| superblock))
+        let used: Vec<u32> = state
+            .superblocks()
             .map(|superblock| superblock.dev_number)
             .chain(state.left_out.iter().filter_map(|one| one.number))
             .collect();
@@ -423,23 +471,26 @@ impl Shared {
         let number = (peer.slot_count..).find(is_new).unwrap_or(peer.slot_count);
         let spare = plan_spare(&peer, number, random_uuid(), size)
             .map_err(|error| member.unsuited(error.to_string()))?;
+        drop(state);
         wipe(&member, &candidate.stale)?;
-        self.stand_by(group, state, member, spare)
+        self.stand_by(group, turn, member, spare)
     }
 
     fn stand_by(
         &self,
         group: usize,
-        mut state: MutexGuard<'_, GroupMetadata>,
+        turn: Turn<'_>,
         member: Member,
         mut spare: Superblock,
     ) -> Result<Added, Error> {
+        let Some(metadata) = &self.metadata else { return Err(unknown(member.name())) };
         spare.features.0 &= !Features::RECOVERY_BITMAP;
         write_superblock(&member, &spare)?;
         tracing::info!("{}: stands by", member.name().display());
+        let mut state = metadata.lock(group);
         state.newcomers.push(spare.dev_number);
         state.others.push((member, spare));
-        drop(state);
+        drop((state, turn));
         self.volume.request_update(group);
         self.record(group)?;
         self.bell.ring();

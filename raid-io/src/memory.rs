@@ -16,16 +16,35 @@ use crate::transfer::Piece;
 /// Sources and targets of most computations; more of them cost an allocation.
 const COMMON: usize = 32;
 
+/// Scratch memory behind that of the slab, in place of what operations that hang keep.
+pub(crate) struct Scratch {
+    /// Where it begins, by the engine's count.
+    start: u32,
+    memory: Buffer,
+}
+
+impl Scratch {
+    /// Makes `bytes` that begin at `start` of the engine's scratch memory.
+    pub(crate) fn new(start: u32, bytes: u32) -> Self {
+        Self { start, memory: Buffer::zeroed(bytes as usize) }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.memory.len() as u64
+    }
+}
+
 /// One queue's memory, borrowed while names are resolved.
 pub(crate) struct Resolver<'a> {
     slab: &'a Slab,
+    extra: &'a [Scratch],
     /// The buffers of the requests in flight, by tag.
     buffers: &'a [Option<Buffer>],
 }
 
 impl<'a> Resolver<'a> {
-    pub(crate) fn new(slab: &'a Slab, buffers: &'a [Option<Buffer>]) -> Self {
-        Self { slab, buffers }
+    pub(crate) fn new(slab: &'a Slab, extra: &'a [Scratch], buffers: &'a [Option<Buffer>]) -> Self {
+        Self { slab, extra, buffers }
     }
 
     /// Returns the memory of a segment.
@@ -34,15 +53,25 @@ impl<'a> Resolver<'a> {
     /// Panics if the segment is not inside its buffer: the engine has lost its way, and nothing may
     /// be read or written by guess.
     pub(crate) fn piece(&self, segment: &Segment) -> Piece {
+        let mut first = 0;
         let (start, size) = match segment.buffer {
             BufferName::Zero => self.slab.zeroes(),
-            BufferName::Scratch => self.slab.scratch(),
+            BufferName::Scratch => {
+                let behind = |extra: &&Scratch| extra.start <= segment.offset;
+                match self.extra.iter().rev().find(behind) {
+                    None => self.slab.scratch(),
+                    Some(extra) => {
+                        first = extra.start;
+                        (extra.memory.pointer(), extra.memory.len())
+                    }
+                }
+            }
             BufferName::Request(tag) => {
                 let buffer = self.buffers.get(tag as usize).and_then(Option::as_ref);
                 buffer.map_or((NonNull::dangling(), 0), |buffer| (buffer.pointer(), buffer.len()))
             }
         };
-        let (offset, len) = (segment.offset as usize, segment.len as usize);
+        let (offset, len) = ((segment.offset - first) as usize, segment.len as usize);
         assert!(offset + len <= size, "{segment:?} is outside its {size} bytes");
         // SAFETY: the offset is inside the buffer, by the assertion.
         let pointer = unsafe { start.add(offset) };
@@ -117,7 +146,7 @@ mod tests {
     fn names_become_the_right_memory() {
         let slab = Slab::new(4096, 8192, 0).unwrap();
         let buffers = [None, Some(Buffer::copy_of(b"0123456789"))];
-        let mut memory = Resolver::new(&slab, &buffers);
+        let mut memory = Resolver::new(&slab, &[], &buffers);
         let sources = [
             segment(BufferName::Request(1), 2, 3),
             segment(BufferName::Zero, 0, 2),
@@ -132,12 +161,32 @@ mod tests {
     }
 
     #[test]
+    fn more_scratch_lies_behind_the_slabs() {
+        let slab = Slab::new(4096, 8192, 0).unwrap();
+        let extra = [Scratch::new(16384, 4096), Scratch::new(32768, 8192)];
+        let memory = Resolver::new(&slab, &extra, &[]);
+        let at = |offset| memory.piece(&segment(BufferName::Scratch, offset, 100)).pointer;
+        assert_eq!(at(4096), slab.scratch().0.map_addr(|a| a.checked_add(4096).unwrap()));
+        assert_eq!(at(16384), extra[0].memory.pointer());
+        assert_eq!(at(32768), extra[1].memory.pointer());
+        assert_eq!(at(32868).addr().get() - at(32768).addr().get(), 100);
+    }
+
+    #[test]
+    #[should_panic(expected = "is outside")]
+    fn scratch_between_the_pieces_is_not_handed_out() {
+        let slab = Slab::new(4096, 8192, 0).unwrap();
+        let extra = [Scratch::new(16384, 4096), Scratch::new(32768, 8192)];
+        Resolver::new(&slab, &extra, &[]).piece(&segment(BufferName::Scratch, 20480, 1));
+    }
+
+    #[test]
     #[should_panic(expected = "overlaps")]
     fn overlapping_memory_is_not_handed_out() {
         let slab = Slab::new(4096, 8192, 0).unwrap();
         let source = [segment(BufferName::Scratch, 0, 100)];
         let target = [segment(BufferName::Scratch, 99, 100)];
-        Resolver::new(&slab, &[]).with(&source, &target, &mut |_, _| {});
+        Resolver::new(&slab, &[], &[]).with(&source, &target, &mut |_, _| {});
     }
 
     #[test]
@@ -145,6 +194,6 @@ mod tests {
     fn memory_outside_a_buffer_is_not_handed_out() {
         let slab = Slab::new(4096, 8192, 0).unwrap();
         let buffers = [Some(Buffer::zeroed(10))];
-        Resolver::new(&slab, &buffers).piece(&segment(BufferName::Request(0), 5, 6));
+        Resolver::new(&slab, &[], &buffers).piece(&segment(BufferName::Request(0), 5, 6));
     }
 }

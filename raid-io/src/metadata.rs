@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use raid_core::md::superblock::Role;
+use raid_core::md::superblock::{Features, Role};
 use raid_core::md::update::{Change, apply};
 use raid_core::md::{MdTime, MdUuid, Superblock};
 use raid_core::slots::SlotSet;
@@ -22,10 +22,21 @@ use crate::member::Member;
 use crate::shared::{Desk, Shared};
 use crate::walk::recovery_position;
 
+mod script;
+mod seats;
+
+pub(crate) use script::Script;
+use script::{Scripts, Whose, carry_out, image_of};
+use seats::Seats;
+
 /// The superblocks of all groups.
+///
+/// Locks are taken in the order of the fields. Nothing is read or written while a group's own lock
+/// or its bitmap's is held, so that a look at the array never waits for a member.
 pub(crate) struct Metadata {
+    /// Whose turn it is to change a group's superblocks and to write them.
+    turns: Vec<Mutex<()>>,
     groups: Vec<Mutex<GroupMetadata>>,
-    /// Each group's bitmap; taken after the group's own lock.
     bitmaps: Vec<Mutex<Option<Bitmap>>>,
     /// Writes of bitmap blocks to members.
     bitmap_writes: AtomicU64,
@@ -38,6 +49,11 @@ pub(crate) struct Metadata {
 pub(crate) struct GroupMetadata {
     /// For each slot, the superblock of the member that is in sync there, or is being recovered.
     pub(crate) slots: Vec<Option<Superblock>>,
+    /// For each slot, the member that is being filled to replace the one that is in sync there.
+    pub(crate) replacements: Vec<Option<Replacement>>,
+    /// Replacements that were not finished when the array was opened: slot, member, superblock;
+    /// until it has started.
+    pub(crate) unfinished: Vec<(usize, Member, Superblock)>,
     /// Members that stand by: they take part in every update.
     pub(crate) others: Vec<(Member, Superblock)>,
     /// How far the redundancy was known to be right when the array was opened; `None`: everywhere.
@@ -58,6 +74,16 @@ pub(crate) struct GroupMetadata {
     pub(crate) bitmap: Option<Bitmap>,
 }
 
+/// A member that is being filled to take a slot over.
+#[derive(Clone)]
+pub(crate) struct Replacement {
+    /// Its index in the table of members.
+    pub(crate) index: usize,
+    /// The index of the one that it replaces.
+    pub(crate) replaces: usize,
+    pub(crate) superblock: Superblock,
+}
+
 /// A member that was given and takes no part.
 #[derive(Clone)]
 pub(crate) struct LeftOut {
@@ -72,8 +98,9 @@ pub(crate) struct LeftOut {
 impl Metadata {
     pub(crate) fn new(mut groups: Vec<GroupMetadata>, outer: Option<Superblock>) -> Self {
         let bitmaps = groups.iter_mut().map(|group| Mutex::new(group.bitmap.take())).collect();
+        let turns = groups.iter().map(|_| Mutex::new(())).collect();
         let groups = groups.into_iter().map(Mutex::new).collect();
-        Self { groups, bitmaps, bitmap_writes: AtomicU64::new(0), outer }
+        Self { turns, groups, bitmaps, bitmap_writes: AtomicU64::new(0), outer }
     }
 
     /// Looks at a group's bitmap, if it has one.
@@ -104,23 +131,30 @@ impl Metadata {
         self.outer.clone().unwrap_or_else(|| self.lock(0).newest.clone())
     }
 
-    /// Locks one group's superblocks: no update is made meanwhile.
+    /// Waits for the turn to change a group's superblocks: no update is made meanwhile, and nobody
+    /// comes or goes.
+    pub(crate) fn turn(&self, group: usize) -> Turn<'_> {
+        Turn { _guard: self.turns[group].lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Locks one group's superblocks, for a moment.
     pub(crate) fn lock(&self, group: usize) -> MutexGuard<'_, GroupMetadata> {
         self.groups[group].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a group's whole bitmap to a member that is about to join.
+    /// Returns what writes a group's whole bitmap to a member that is about to join.
     ///
     /// # Errors
-    /// Returns an error if it cannot be written, or has no room there.
-    pub(crate) fn copy_bitmap(
+    /// Returns an error if it has no room there.
+    pub(crate) fn bitmap_copy(
         &self,
         group: usize,
         member: &Member,
         superblock: &Superblock,
-    ) -> Result<(), Error> {
+    ) -> Result<Script, Error> {
         let bitmap = self.bitmap(group);
-        bitmap.as_ref().map_or(Ok(()), |bitmap| bitmap.write_whole(member, superblock))
+        let copy = |bitmap: &Bitmap| bitmap.whole_for(member, superblock);
+        bitmap.as_ref().map_or(Ok(Script::default()), copy)
     }
 
     /// Puts a log that rested back into the superblocks in memory. Returns whether they must be
@@ -151,7 +185,7 @@ impl Metadata {
     }
 
     /// Makes an update durable: on each member the bitmap first, then the superblock. Returns the
-    /// slots of which one could not be written.
+    /// slots of which one could not be written, or not within `patience`.
     ///
     /// Clean means that parity and copies match the data below `resynced_bytes`, `None` for all of
     /// it.
@@ -161,23 +195,31 @@ impl Metadata {
         resynced_bytes: Option<u64>,
         volume: &Volume,
         members: &[Member],
+        patience: Duration,
     ) -> Result<SlotSet, Error> {
-        let mut state = self.lock(update.group);
-        let mut bitmap = self.bitmap(update.group);
+        let _turn = self.turn(update.group);
         if update.superblocks {
-            let change =
-                if update.dirty { Change::MarkDirty } else { Change::MarkClean { resynced_bytes } };
             // Before the flush: what is filled later is not stable by it.
-            let filled: Vec<u64> =
-                (0..state.slots.len()).map(|slot| volume.recovered(update.group, slot)).collect();
-            let failed = flush_before(update, &state, volume, members);
-            if !failed.is_empty() {
+            let before = Seats::look(volume, update.group);
+            let flushes = self.lock(update.group).flushes_before(update, &before, members);
+            if let Some(failed) = carry_out(flushes, patience).of(volume) {
                 // They leave first; then there is another update to make.
                 return Ok(failed);
             }
-            state.apply(update, change, &filled, volume, members)?;
+            let change =
+                if update.dirty { Change::MarkDirty } else { Change::MarkClean { resynced_bytes } };
+            let mut state = self.lock(update.group);
+            state.apply(update, change, &before, volume, members)?;
             state.note_recorded();
         }
+        let scripts = self.scripts(update, volume, members);
+        Ok(carry_out(scripts, patience).of(volume).unwrap_or_default())
+    }
+
+    /// Returns what an update writes to each member.
+    fn scripts(&self, update: &MetadataUpdate, volume: &Volume, members: &[Member]) -> Scripts {
+        let state = self.lock(update.group);
+        let mut bitmap = self.bitmap(update.group);
         let mut ranges = Vec::new();
         if let Some(bitmap) = bitmap.as_mut() {
             if let Some(intent) = &update.intent {
@@ -192,34 +234,31 @@ impl Metadata {
         let in_slots = state.slots.iter().enumerate().filter_map(|(slot, superblock)| {
             let member = members.get(volume.member_index(update.group, slot))?;
             let superblock = superblock.as_ref()?;
-            Some((Some(slot), member, superblock))
+            Some((Whose::Slot(slot), member, superblock))
         });
-        let others = state.others.iter().map(|(member, superblock)| (None, member, superblock));
-        let targets: Vec<_> = in_slots.chain(others).collect();
-        let write_one = |slot: Option<usize>, member: &Member, superblock: &Superblock| {
-            let counts = slot.is_some() && !ranges.is_empty();
-            if let Some(bitmap) = bitmap.as_ref().filter(|_| counts) {
-                bitmap.write(member, superblock, &ranges)?;
-                self.bitmap_writes.fetch_add(ranges.len() as u64, Ordering::Relaxed);
-            }
-            if update.superblocks { write_superblock(member, superblock) } else { Ok(()) }
-        };
-        let failed: Vec<_> = thread::scope(|scope| {
-            let write_one = &write_one;
-            let start = |&(slot, member, superblock): &(_, _, _)| {
-                scope.spawn(move || write_one(slot, member, superblock).err().map(|e| (slot, e)))
+        let replacements = state.replacements.iter().flatten();
+        let replacements = replacements.filter_map(|one| {
+            Some((Whose::Replacement(one.index), members.get(one.index)?, &one.superblock))
+        });
+        let others = state.others.iter();
+        let others = others.map(|(member, superblock)| (Whose::Nobodys, member, superblock));
+        let script = |whose: Whose, member: &Member, superblock: &Superblock| {
+            let counts = whose != Whose::Nobodys && !ranges.is_empty();
+            let mut script = match bitmap.as_ref().filter(|_| counts) {
+                Some(bitmap) => bitmap.changes_for(member, superblock, &ranges)?,
+                None => Script::default(),
             };
-            let writers: Vec<_> = targets.iter().map(start).collect();
-            writers.into_iter().filter_map(|writer| writer.join().ok().flatten()).collect()
-        });
-        let mut slots = SlotSet::new();
-        for (slot, error) in failed {
-            tracing::warn!("metadata not written: {error}");
-            if let Some(slot) = slot {
-                slots.insert(slot);
-            }
-        }
-        Ok(slots)
+            self.bitmap_writes.fetch_add(script.bitmap.len() as u64, Ordering::Relaxed);
+            script.superblock = update.superblocks.then(|| image_of(superblock));
+            Ok(script)
+        };
+        in_slots
+            .chain(replacements)
+            .chain(others)
+            .map(|(whose, member, superblock)| {
+                (whose, member.clone(), script(whose, member, superblock))
+            })
+            .collect()
     }
 
     /// Makes an update durable on a thread of its own, for a queue that must not block.
@@ -262,7 +301,8 @@ impl Shared {
         let Some(metadata) = &self.metadata else { return SlotSet::new() };
         let members = self.members();
         let resynced_bytes = self.resynced_bytes(update.group);
-        let written = metadata.write(update, resynced_bytes, &self.volume, &members);
+        let patience = self.clock.patience();
+        let written = metadata.write(update, resynced_bytes, &self.volume, &members, patience);
         written.unwrap_or_else(|error| {
             tracing::error!("superblocks cannot be updated: {error}");
             update.in_sync
@@ -282,23 +322,72 @@ impl Shared {
 }
 
 impl GroupMetadata {
-    /// Makes the change in every superblock that takes part; members that left are faulty.
+    /// Returns the superblocks of all that take part in updates.
+    pub(crate) fn superblocks(&self) -> impl Iterator<Item = &Superblock> {
+        let replacements = self.replacements.iter().flatten().map(|one| &one.superblock);
+        let others = self.others.iter().map(|(_, superblock)| superblock);
+        self.slots.iter().flatten().chain(replacements).chain(others)
+    }
+
+    /// Returns the superblocks of all that take part in updates, for a change.
+    pub(crate) fn superblocks_mut(&mut self) -> impl Iterator<Item = &mut Superblock> {
+        let replacements = self.replacements.iter_mut().flatten().map(|one| &mut one.superblock);
+        let others = self.others.iter_mut().map(|(_, superblock)| superblock);
+        self.slots.iter_mut().flatten().chain(replacements).chain(others)
+    }
+
+    /// Makes stable what the superblocks are about to say: that nothing is under way, how far a
+    /// member is filled, that it is filled.
+    fn flushes_before(
+        &self,
+        update: &MetadataUpdate,
+        seats: &Seats,
+        members: &[Member],
+    ) -> Scripts {
+        let recovering = update.recovering.union(seats.recovering);
+        let mut flushes = Scripts::new();
+        let mut flush = |whose: Whose, index: usize| {
+            if let Some(member) = members.get(index) {
+                let script = Script { flush_first: true, ..Script::default() };
+                flushes.push((whose, member.clone(), Ok(script)));
+            }
+        };
+        for (slot, superblock) in self.slots.iter().enumerate() {
+            let Some(superblock) = superblock else { continue };
+            let is_filling = recovering.contains(slot) || superblock.recovered_bytes().is_some();
+            let takes_part = update.in_sync.contains(slot) || recovering.contains(slot);
+            if takes_part && (is_filling || !update.dirty) {
+                flush(Whose::Slot(slot), seats.members[slot]);
+            }
+        }
+        let replacements = self.replacements.iter().flatten();
+        replacements.for_each(|one| flush(Whose::Replacement(one.index), one.index));
+        flushes
+    }
+
+    /// Makes the change in every superblock that takes part; members that left are faulty. `before`
+    /// is who was where when what the members hold was made durable.
     fn apply(
         &mut self,
         update: &MetadataUpdate,
         change: Change,
-        filled: &[u64],
+        before: &Seats,
         volume: &Volume,
         members: &[Member],
     ) -> Result<(), Error> {
         let mut changes = vec![change];
+        let group = update.group;
+        let now_there = Seats::look(volume, group);
+        self.follow_replacements(&now_there, members, &mut changes);
         // Who has joined since the update was made is no less there.
-        let recovering = update.recovering.union(volume.recovering(update.group));
+        let recovering = update.recovering.difference(now_there.in_sync);
+        let recovering = recovering.union(now_there.recovering);
+        let geometry = volume.geometry(group);
         for (slot, superblock) in self.slots.iter_mut().enumerate() {
             let Some(own) = superblock else { continue };
             let dev_number = own.dev_number;
-            let geometry = volume.geometry(update.group);
-            if update.in_sync.contains(slot) {
+            let index = now_there.members[slot];
+            if update.in_sync.contains(slot) && !recovering.contains(slot) {
                 if own.recovered_bytes().is_some() {
                     changes.push(Change::Recovered { dev_number, recovered_bytes: None });
                 }
@@ -308,15 +397,15 @@ impl GroupMetadata {
                 if own.role() != role || self.newest.role_of(dev_number) != role {
                     changes.push(Change::SetRole { dev_number, role });
                 }
-                let by_bitmap = volume.is_by_bitmap(update.group, slot);
-                let position = recovery_position(geometry, filled[slot]);
+                let by_bitmap = volume.is_by_bitmap(group, slot);
+                let position = recovery_position(geometry, before.filled(index));
                 let recovered_bytes = Some(if by_bitmap { 0 } else { position });
                 changes.push(Change::Recovered { dev_number, recovered_bytes });
                 if by_bitmap {
                     changes.push(Change::ByBitmap { dev_number });
                 }
             } else if let Some(left) = superblock.take() {
-                let member = members.get(volume.member_index(update.group, slot));
+                let member = members.get(index);
                 let name = member.map(|m| m.name().display().to_string()).unwrap_or_default();
                 tracing::warn!("{name}: slot {slot}: in_sync -> faulty");
                 changes.push(Change::Fail { dev_number: left.dev_number });
@@ -328,51 +417,70 @@ impl GroupMetadata {
                 }));
             }
         }
+        for (slot, replacement) in self.replacements.iter_mut().enumerate() {
+            let Some(Replacement { index, superblock: own, .. }) = replacement else { continue };
+            let (dev_number, role) = (own.dev_number, Role::Active(slot as u16));
+            own.features.0 |= Features::REPLACEMENT;
+            if own.role() != role || self.newest.role_of(dev_number) != role {
+                changes.push(Change::SetRole { dev_number, role });
+            }
+            let position = recovery_position(geometry, before.filled(*index));
+            changes.push(Change::Recovered { dev_number, recovered_bytes: Some(position) });
+        }
         for dev_number in self.given_up.drain(..) {
             changes.push(Change::Fail { dev_number });
         }
         for dev_number in self.newcomers.drain(..) {
             changes.push(Change::SetRole { dev_number, role: Role::Spare });
         }
-        let others = self.others.iter_mut().map(|(_, superblock)| superblock);
-        let mut all: Vec<&mut Superblock> = self.slots.iter_mut().flatten().chain(others).collect();
+        let mut all: Vec<&mut Superblock> = self.superblocks_mut().collect();
         apply(&mut all, &changes, now()).map_err(|error| Error::Assemble(error.to_string()))?;
         if let Some(newest) = all.first() {
             self.newest = Superblock::clone(newest);
         }
         Ok(())
     }
-}
 
-/// Makes stable what the superblocks are about to say: that nothing is under way, how far a member
-/// is filled, that it is filled. Returns the slots whose member cannot.
-fn flush_before(
-    update: &MetadataUpdate,
-    state: &GroupMetadata,
-    volume: &Volume,
-    members: &[Member],
-) -> SlotSet {
-    let mut failed = SlotSet::new();
-    let recovering = update.recovering.union(volume.recovering(update.group));
-    for (slot, superblock) in state.slots.iter().enumerate() {
-        let Some(superblock) = superblock else { continue };
-        let is_filling = recovering.contains(slot) || superblock.recovered_bytes().is_some();
-        let takes_part = update.in_sync.contains(slot) || recovering.contains(slot);
-        if takes_part && (is_filling || !update.dirty) {
-            let member = members.get(volume.member_index(update.group, slot));
-            if let Some(Err(error)) = member.map(Member::flush) {
-                tracing::warn!("{error}");
-                failed.insert(slot);
-            }
+    /// Takes over that replacements have become their slots' members, or are gone.
+    fn follow_replacements(
+        &mut self,
+        seats: &Seats,
+        members: &[Member],
+        changes: &mut Vec<Change>,
+    ) {
+        for slot in 0..self.replacements.len() {
+            let is_over = |one: &mut Replacement| seats.replacements[slot] != Some(one.index);
+            let Some(one) = self.replacements[slot].take_if(is_over) else { continue };
+            let Replacement { index, replaces, mut superblock } = one;
+            let (gone, gone_index, reason) = if seats.members[slot] == index {
+                superblock.features.0 &= !Features::REPLACEMENT;
+                let old = self.slots[slot].replace(superblock);
+                let was_whole = seats.in_sync.contains(slot);
+                let word = if was_whole { "was replaced in" } else { "left" };
+                (old, replaces, format!("it {word} slot {slot} while the array ran"))
+            } else {
+                (Some(superblock), index, format!("it failed while it was to replace slot {slot}"))
+            };
+            let Some(gone) = gone else { continue };
+            changes.push(Change::Fail { dev_number: gone.dev_number });
+            self.left_out.extend(members.get(gone_index).map(|member| LeftOut {
+                member: member.clone(),
+                number: Some(gone.dev_number),
+                is_faulty: true,
+                reason,
+            }));
         }
     }
-    failed
+}
+
+/// The right to change a group's superblocks.
+pub(crate) struct Turn<'a> {
+    _guard: MutexGuard<'a, ()>,
 }
 
 /// Writes one superblock and makes it durable.
 pub(crate) fn write_superblock(member: &Member, superblock: &Superblock) -> Result<(), Error> {
-    member.write_range(superblock.super_offset_bytes(), superblock.encode().as_slice())?;
-    member.flush()
+    Script { superblock: Some(image_of(superblock)), ..Script::default() }.play(member)
 }
 
 /// Returns the time as md stores it.

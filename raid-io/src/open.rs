@@ -262,7 +262,18 @@ fn group_of(
     group.config.dirty = resynced_bytes == Some(0);
     let was_clean = resynced_bytes != Some(0);
     let newest = superblock(assembly.newest)?;
-    let left_out = assembly.rejected.iter().map(|rejected| {
+    let (replacements, rejected): (Vec<_>, Vec<_>) = assembly.rejected.iter().partition(|one| {
+        let is_replacement = matches!(one.reason, RejectReason::Replacement { .. });
+        is_replacement && !options.read_only && level.is_redundant()
+    });
+    let mut unfinished = Vec::new();
+    for rejected in replacements {
+        if let RejectReason::Replacement { slot } = rejected.reason {
+            let member = members[rejected.member].member.clone();
+            unfinished.push((usize::from(slot), member, superblock(rejected.member)?));
+        }
+    }
+    let left_out = rejected.iter().map(|rejected| {
         let Loaded { member, superblock } = members[rejected.member];
         LeftOut {
             member: member.clone(),
@@ -274,6 +285,8 @@ fn group_of(
     let left_out = left_out.collect();
     let mut metadata = GroupMetadata {
         slots,
+        replacements: vec![None; slot_count],
+        unfinished,
         others,
         resynced_bytes,
         was_clean,

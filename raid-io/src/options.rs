@@ -146,6 +146,10 @@ pub struct OpenOptions {
     pub speed_min: u64,
     /// Bytes of each member in a second that it goes over at most; `None`: as many as it can.
     pub speed_max: Option<u64>,
+    /// How long a member may take to answer one operation; zero: any time. A member that takes
+    /// longer (up to a quarter) leaves the array, if that can be borne; else requests that need it
+    /// fail until it answers again.
+    pub io_timeout: Duration,
     /// The machinery of member I/O.
     pub backend: Backend,
     /// Use `O_DIRECT` where the file system has it.
@@ -167,6 +171,7 @@ impl Default for OpenOptions {
             idle_after: Duration::from_millis(200),
             speed_min: 1000 << 10,
             speed_max: None,
+            io_timeout: Duration::from_secs(30),
             backend: Backend::Automatic,
             direct: true,
             request_count_max: 256,

@@ -22,6 +22,8 @@ use crate::shared::{Desk, RequestCounters, Shared};
 use crate::transfer::{Job, JobKind, Piece};
 use crate::{Buffer, Error};
 
+mod late;
+
 /// What to do. The offset and the length may be any bytes of the array.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -121,9 +123,9 @@ pub struct Queue {
     /// What else is known of the requests in flight, by tag.
     tickets: Vec<Ticket>,
     free: Vec<u32>,
-    /// For each token of a member operation that is under way, the requests whose buffers it
-    /// names.
-    named: Vec<Vec<u32>>,
+    /// The member operations that are under way, by token.
+    sent: Vec<Sent>,
+    late: late::Late,
     pieces: Vec<Piece>,
     ready: VecDeque<Completion>,
     /// Superblock updates that this queue waits for.
@@ -140,6 +142,18 @@ struct Ticket {
     pins: u32,
     /// The engine is done with it; it waits for its pins to go.
     ended: Option<Result<(), RequestError>>,
+}
+
+/// A member operation that is under way.
+#[derive(Debug, Default)]
+struct Sent {
+    member: usize,
+    /// When it began; `None` if the token is not in use.
+    tick: Option<u32>,
+    /// Nobody waits for it any more.
+    given_up: bool,
+    /// The requests whose buffers it names.
+    tags: Vec<u32>,
 }
 
 impl Queue {
@@ -172,7 +186,8 @@ impl Queue {
             buffers: (0..count).map(|_| None).collect(),
             tickets: vec![Ticket::default(); count as usize],
             free: (0..count).rev().collect(),
-            named: Vec::new(),
+            sent: Vec::new(),
+            late: late::Late::default(),
             pieces: Vec::new(),
             ready: VecDeque::new(),
             updating: 0,
@@ -270,13 +285,17 @@ impl Queue {
         if self.desk.woken.swap(false, Ordering::AcqRel) {
             self.engine.handle_wakeup();
         }
+        self.look_for_late();
         loop {
             if self.engine.has_computes() {
-                self.engine.run_computes(&mut Resolver::new(&self.slab, &self.buffers));
+                let extra = self.late.scratch();
+                let mut memory = Resolver::new(&self.slab, extra, &self.buffers);
+                self.engine.run_computes(&mut memory);
             }
             self.send_member_io();
             self.channel.turn();
-            let news = self.take_member_io();
+            let mut news = self.take_member_io();
+            news |= self.give_up_late();
             self.send_updates();
             while let Some(id) = self.engine.poll_wakeup() {
                 self.shared.wake(id);
@@ -292,29 +311,40 @@ impl Queue {
 
     /// Starts the member operations that the engine asks for.
     fn send_member_io(&mut self) {
-        let Self { shared, engine, channel, slab, buffers, tickets, named, pieces, .. } = self;
-        let resolver = Resolver::new(slab, buffers);
+        if self.late.is_holding() {
+            return;
+        }
+        let Self { shared, engine, channel, slab, buffers, tickets, sent, late, pieces, .. } = self;
+        let tick = shared.clock.now();
         while let Some(io) = engine.poll_io() {
+            let token = io.token;
+            if late.is_hung(io.member) {
+                engine.handle_io(token, Err(MemberError::Timeout));
+                continue;
+            }
             if io.member >= channel.member_count() {
                 // It has joined since the table was last looked at.
                 channel.renew(&shared.members());
             }
+            let resolver = Resolver::new(slab, late.scratch(), buffers);
             pieces.clear();
             pieces.extend(io.segments.iter().map(|segment| resolver.piece(segment)));
-            let token = io.token as usize;
-            if named.len() <= token {
-                named.resize_with(token + 1, Vec::new);
+            if sent.len() <= token as usize {
+                sent.resize_with(token as usize + 1, Sent::default);
             }
+            let one = &mut sent[token as usize];
+            (one.member, one.tick, one.given_up) = (io.member, Some(tick), false);
             for segment in io.segments {
                 if let BufferName::Request(tag) = segment.buffer {
                     tickets[tag as usize].pins += 1;
-                    named[token].push(tag);
+                    one.tags.push(tag);
                 }
             }
             // SAFETY: the slab's memory stays in place as long as the channel, which keeps it. The
             // buffers named are in `buffers`, pinned, and leave it only when `take_member_io` has
-            // taken the pins away; `drop` lets the channel go first. Between, the engine keeps
-            // computations off memory that a member operation fills.
+            // taken the pins away, or `give_up_late` keeps them aside; `drop` lets the channel go
+            // first. Between, the engine keeps computations off memory that a member operation
+            // fills.
             unsafe { channel.push(job_of(&io), pieces) };
         }
     }
@@ -324,18 +354,29 @@ impl Queue {
         let mut news = false;
         while let Some(ended) = self.channel.pop() {
             news = true;
-            let mut tags = std::mem::take(&mut self.named[ended.token as usize]);
-            for tag in tags.drain(..) {
-                let ticket = &mut self.tickets[tag as usize];
-                ticket.pins -= 1;
-                if let Some(result) = ticket.ended.filter(|_| ticket.pins == 0) {
-                    self.end(tag, result);
-                }
+            if self.sent[ended.token as usize].given_up {
+                self.release_late(ended.token);
+            } else {
+                self.finish_member_io(ended.token, ended.result.map_err(member_error));
             }
-            self.named[ended.token as usize] = tags;
-            self.engine.handle_io(ended.token, ended.result.map_err(member_error));
         }
         news
+    }
+
+    /// Tells the engine that a member operation has ended, and unpins what it named.
+    fn finish_member_io(&mut self, token: u32, result: Result<(), MemberError>) {
+        let sent = &mut self.sent[token as usize];
+        sent.tick = None;
+        let mut tags = std::mem::take(&mut sent.tags);
+        for tag in tags.drain(..) {
+            let ticket = &mut self.tickets[tag as usize];
+            ticket.pins -= 1;
+            if let Some(result) = ticket.ended.filter(|_| ticket.pins == 0) {
+                self.end(tag, result);
+            }
+        }
+        self.sent[token as usize].tags = tags;
+        self.engine.handle_io(token, result);
     }
 
     /// Starts the superblock updates that the engine asks for.
@@ -412,6 +453,11 @@ impl Queue {
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let mut fds = [PollFd::new(&self.desk.eventfd, PollFlags::IN)];
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => {
+                // Nobody else may be there to see how long it takes.
+                self.shared.clock.refresh();
+                Ok(())
+            }
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(Error::system("wait for a queue")(errno)),
         }
@@ -457,6 +503,7 @@ impl Drop for Queue {
                 break;
             }
         }
+        self.late.leak();
         self.shared.leave(self.engine.id());
     }
 }
@@ -493,9 +540,13 @@ fn job_of(io: &MemberIo<'_>) -> Job {
 /// Says what an errno means for a member.
 fn member_error(errno: Errno) -> MemberError {
     match errno {
-        Errno::NODEV | Errno::NXIO | Errno::BADF | Errno::STALE | Errno::NOTCONN => {
-            MemberError::Gone
-        }
+        Errno::NODEV
+        | Errno::NXIO
+        | Errno::BADF
+        | Errno::STALE
+        | Errno::NOTCONN
+        | Errno::CONNABORTED
+        | Errno::CONNRESET => MemberError::Gone,
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => MemberError::NoSpace,
         Errno::TIMEDOUT => MemberError::Timeout,
         _ => MemberError::Io,

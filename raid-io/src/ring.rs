@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fixed, FsyncFlags};
 use io_uring::{Builder, IoUring, opcode};
 use libc::iovec;
@@ -27,11 +27,19 @@ use rustix::io::Errno;
 use raid_core::volume::JOIN_COUNT_MAX;
 
 use crate::buffer::Slab;
+use crate::file::MemberFile;
 use crate::member::Member;
 use crate::transfer::{Ended, Job, Piece, Step, Transfer};
 
 /// `RWF_DSYNC`: the write is durable when it completes.
 const RWF_DSYNC: i32 = 2;
+/// The most operations of one member that the kernel holds at once. Files that it cannot serve
+/// without blocking take a worker thread for each, and one that hangs must leave workers for the
+/// others.
+const MEMBER_MAX: u32 = 128;
+/// Worker threads that the kernel may start for a ring, where it needs any: members that hang at
+/// the same time, times [`MEMBER_MAX`].
+const WORKERS_MAX: u32 = 4 * MEMBER_MAX;
 /// Entries of the submission and of the completion queue, the best first. A turn with more jobs
 /// than the first enters the kernel twice; the second is the most jobs that the kernel holds at
 /// once. The small pair is for processes that may lock little memory.
@@ -83,7 +91,11 @@ pub(crate) struct Ring {
     flights: Vec<Option<Flight>>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
+    /// What each member is busy with.
+    loads: Vec<Load>,
     in_kernel: usize,
+    /// Flights that were given up and that the kernel still sees.
+    given_up: usize,
     /// Entries of the completion queue.
     completions: usize,
     ended: Vec<Ended>,
@@ -102,6 +114,17 @@ fn descriptors_of(members: &[Member]) -> Vec<i32> {
 struct Flight {
     transfer: Transfer,
     step: Step,
+    /// Nobody waits for it any more. The member stays open, and locked, until it ends.
+    given_up: Option<Member>,
+}
+
+/// What one member is busy with.
+#[derive(Default)]
+struct Load {
+    /// Steps in the kernel.
+    in_kernel: u32,
+    /// Flights that wait because there are too many.
+    parked: VecDeque<u32>,
 }
 
 impl Ring {
@@ -129,6 +152,8 @@ impl Ring {
         let range = [iovec { iov_base: pointer.as_ptr().cast(), iov_len: len }];
         // SAFETY: the slab is mapped as long as `self.slab`, which is dropped after the ring.
         let fixed_slab = unsafe { submitter.register_buffers(&range) }.is_ok();
+        // Since 5.15. Without it there are fewer workers, and members that hang hold others up.
+        let _ = submitter.register_iowq_max_workers(&mut [WORKERS_MAX, WORKERS_MAX]);
         if !fixed_slab {
             tracing::debug!("buffers are not registered: the limit of locked memory is too low");
         }
@@ -143,7 +168,9 @@ impl Ring {
             flights: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
+            loads: Vec::new(),
             in_kernel: 0,
+            given_up: 0,
             completions,
             ended: Vec::new(),
             read: Vec::new(),
@@ -194,7 +221,10 @@ impl Ring {
                 return;
             }
         };
-        let flight = Some(Flight { transfer, step: Step::Sync });
+        if self.loads.len() <= job.member {
+            self.loads.resize_with(job.member + 1, Load::default);
+        }
+        let flight = Some(Flight { transfer, step: Step::Sync, given_up: None });
         let index = if let Some(index) = self.free.pop() {
             self.flights[index as usize] = flight;
             index
@@ -225,6 +255,11 @@ impl Ring {
     fn queue_waiting(&mut self) {
         while self.in_kernel < self.completions {
             let Some(index) = self.waiting.pop_front() else { return };
+            let Some(member) = self.member_of(index) else { continue };
+            if self.loads[member].in_kernel >= MEMBER_MAX {
+                self.loads[member].parked.push_back(index);
+                continue;
+            }
             let Some(entry) = self.entry(index) else { continue };
             // SAFETY: the entry's addresses belong to flight `index`, which stays in the table
             // until its completion has been read.
@@ -238,6 +273,49 @@ impl Ring {
                 continue;
             }
             self.in_kernel += 1;
+            self.loads[member].in_kernel += 1;
+        }
+    }
+
+    /// The member of a flight.
+    fn member_of(&self, index: u32) -> Option<usize> {
+        self.flights.get(index as usize)?.as_ref().map(|flight| flight.transfer.job().member)
+    }
+
+    /// Takes back a job that the kernel does not see; true if it did not. Its memory is free then,
+    /// and it does not come out of [`turn`](Self::turn).
+    pub(crate) fn recall(&mut self, token: u32) -> bool {
+        let parked = self.loads.iter().flat_map(|load| &load.parked);
+        let outside = self.waiting.iter().chain(parked);
+        let is_it = |index: &u32| {
+            let flight = self.flights[*index as usize].as_ref();
+            flight.is_some_and(|flight| flight.transfer.job().token == token)
+        };
+        let Some(index) = outside.copied().find(is_it) else { return false };
+        self.waiting.retain(|other| *other != index);
+        self.loads.iter_mut().for_each(|load| load.parked.retain(|other| *other != index));
+        if let Some(flight) = self.flights[index as usize].take() {
+            self.spare.push(flight.transfer);
+            self.free.push(index);
+        }
+        true
+    }
+
+    /// Says that a job is in the ring.
+    pub(crate) fn has(&self, token: u32) -> bool {
+        self.flights.iter().flatten().any(|flight| flight.transfer.job().token == token)
+    }
+
+    /// Notes that nobody waits for a job any more. Its memory stays its own until it comes out of
+    /// [`turn`](Self::turn), which the ring's end does not wait for.
+    pub(crate) fn give_up(&mut self, token: u32) {
+        let mut flights = self.flights.iter_mut().flatten();
+        let flight = flights.find(|flight| flight.transfer.job().token == token);
+        let flight = flight.filter(|flight| flight.given_up.is_none());
+        let member = |flight: &Flight| self.members.get(flight.transfer.job().member).cloned();
+        if let Some((flight, member)) = flight.and_then(|f| member(f).map(|member| (f, member))) {
+            flight.given_up = Some(member);
+            self.given_up += 1;
         }
     }
 
@@ -281,9 +359,17 @@ impl Ring {
 
     /// Goes on with a job whose step has ended.
     fn handle(&mut self, index: u32, result: Result<u32, Errno>) {
+        if let Some(load) = self.member_of(index).and_then(|member| self.loads.get_mut(member)) {
+            load.in_kernel -= 1;
+            self.waiting.extend(load.parked.pop_front());
+        }
         let slot = self.flights.get_mut(index as usize);
         let Some(flight) = slot.and_then(Option::as_mut) else { return };
         let job = flight.transfer.job();
+        if flight.given_up.is_some() {
+            self.given_up -= 1;
+            return self.end(index, Ended { token: job.token, result: Err(Errno::TIMEDOUT) });
+        }
         let file = self.members.get(job.member).and_then(Member::as_file);
         match flight.transfer.handle(flight.step, result, file) {
             None => self.waiting.push_back(index),
@@ -305,6 +391,7 @@ impl Ring {
         let flight = self.flights[index as usize].as_mut()?;
         let job = flight.transfer.job();
         let file = self.members.get(job.member).and_then(Member::as_file);
+        let is_remote = file.is_some_and(MemberFile::is_remote);
         flight.step = flight.transfer.step(file);
         let fd = Fixed(job.member as u32);
         let pieces = flight.transfer.pieces();
@@ -347,13 +434,15 @@ impl Ring {
                 return None;
             }
         };
-        Some(entry.user_data(u64::from(index)))
+        let flags = if is_remote { Flags::ASYNC } else { Flags::empty() };
+        Some(entry.user_data(u64::from(index)).flags(flags))
     }
 
-    /// Waits until the kernel sees none of our memory.
+    /// Waits until the kernel sees none of our memory, but for what was given up.
     fn settle(&mut self) {
         self.waiting.clear();
-        while self.in_kernel > 0 {
+        self.loads.iter_mut().for_each(|load| load.parked.clear());
+        while self.in_kernel > self.given_up {
             if let Err(error) = self.ring.submit_and_wait(1)
                 && !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
             {
@@ -375,9 +464,9 @@ impl Drop for Ring {
             let _ = self.ring.submitter().unregister_files();
         }
         if self.in_kernel > 0 {
-            // Another thread's ring cannot be waited for. Memory that the kernel may still write is
-            // never given back.
-            tracing::error!("a ring was dropped with {} operations running", self.in_kernel);
+            // Another thread's ring, or a member that hangs, cannot be waited for. Memory that the
+            // kernel may still write is never given back.
+            tracing::warn!("a ring was dropped with {} operations running", self.in_kernel);
             std::mem::forget(std::mem::take(&mut self.flights));
             std::mem::forget(Arc::clone(&self.slab));
         }

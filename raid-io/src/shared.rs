@@ -11,6 +11,7 @@ use raid_core::volume::{MetadataUpdate, Volume};
 
 use crate::background::Bell;
 use crate::bitmap::Bitmap;
+use crate::deadline::{Call, Clock, call_all};
 use crate::member::Member;
 use crate::metadata::Metadata;
 use crate::walk::{Goal, position_of};
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     members: RwLock<Arc<[Member]>>,
     /// Superblocks; `None` for arrays in memory, which have none.
     pub(crate) metadata: Option<Metadata>,
+    /// Says when members have had their time to answer.
+    pub(crate) clock: Clock,
     desks: RwLock<[Option<Arc<Desk>>; QUEUE_COUNT_MAX]>,
     stopping: AtomicBool,
     /// Counters of queues that are gone.
@@ -142,9 +145,11 @@ impl Shared {
     ) -> Self {
         let speed_min = AtomicU64::new(options.speed_min);
         let speed_max = AtomicU64::new(options.speed_max.unwrap_or(u64::MAX));
+        let clock = Clock::new(options.io_timeout);
         Self {
             options,
             limits,
+            clock,
             volume: Arc::new(volume),
             uring,
             members: RwLock::new(members.into()),
@@ -353,12 +358,32 @@ impl Shared {
             }
             desks.iter().flatten().for_each(|desk| desk.signal());
             drop(desks);
-            if start.elapsed() > DRAIN {
+            if start.elapsed() > DRAIN.max(3 * self.options.io_timeout) {
                 return Err(Error::Busy(busy));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));
         }
+    }
+
+    /// Flushes a group's members that are in sync; who does not take it leaves, if that can be
+    /// borne.
+    fn flush_group(&self, group: usize, members: &[Member]) -> Result<(), Error> {
+        let slots = self.volume.in_sync(group);
+        let indexes: Vec<usize> =
+            slots.iter().map(|slot| self.volume.member_index(group, slot)).collect();
+        let call = |index: &usize| -> (Member, Call) {
+            (members[*index].clone(), Box::new(Member::flush))
+        };
+        let results = call_all(indexes.iter().map(call).collect(), self.clock.patience());
+        for (index, result) in indexes.into_iter().zip(results) {
+            let Err(error) = result else { continue };
+            tracing::error!("{error}");
+            if self.metadata.is_none() || self.volume.fail_member(index).is_err() {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Flushes the members and marks the array clean.
@@ -369,9 +394,7 @@ impl Shared {
         let members = self.members();
         let mut is_clean = true;
         for group in 0..self.volume.group_count() {
-            for slot in self.volume.in_sync(group).iter() {
-                members[self.volume.member_index(group, slot)].flush()?;
-            }
+            self.flush_group(group, &members)?;
             let Some(metadata) = &self.metadata else { continue };
             metadata.store_bad_blocks(group, &self.volume, &members)?;
             // Nothing is under way: what is in sync needs no bit. Twice, as a period is the least.
@@ -394,7 +417,8 @@ impl Shared {
             let may_be_clean = !self.volume.is_suspect(group) && !self.volume.is_stopped(group);
             let got_on = !self.volume.is_dirty(group)
                 && metadata.group(group).resynced_bytes != resynced_bytes
-                || !self.volume.recovering(group).is_empty();
+                || !self.volume.recovering(group).is_empty()
+                || !self.volume.replacing(group).is_empty();
             let resumed = may_be_clean && resynced_bytes.is_none() && metadata.resume_log(group);
             let progress = (may_be_clean && (got_on || resumed)).then_some(progress);
             let update = self.volume.clean_update(group).or(progress);
@@ -402,7 +426,9 @@ impl Shared {
                 is_clean &= !self.volume.is_dirty(group);
                 continue;
             };
-            let failed = metadata.write(&update, resynced_bytes, &self.volume, &members)?;
+            let patience = self.clock.patience();
+            let failed =
+                metadata.write(&update, resynced_bytes, &self.volume, &members, patience)?;
             if !failed.is_empty() {
                 return Err(Error::Io { offset: 0 });
             }

@@ -115,7 +115,8 @@ pub struct MemberStatus {
     pub number: Option<u32>,
     /// The slot it fills.
     pub slot: Option<u32>,
-    /// "in_sync", "recovering" (into its slot), "faulty", "spare", "journal", "missing", or "stale"
+    /// "in_sync", "recovering" (into its slot), "replacement" (beside the member that is in sync in
+    /// its slot, listed after it), "faulty", "spare", "journal", "missing", or "stale"
     /// for a member that was given and is left out.
     pub state: String,
     /// Why it is left out.
@@ -302,9 +303,27 @@ fn group_status(
             writes: own.writes,
             reason: String::new(),
         });
+        let replacement = volume.replacement_index(group, slot);
+        let replacement = replacement.and_then(|index| Some((index, members.get(index)?)));
+        if let Some((index, member)) = replacement {
+            let own = counters.members.get(index).copied().unwrap_or_default();
+            let state = metadata.as_ref().and_then(|metadata| metadata.replacements[slot].as_ref());
+            listed.push(MemberStatus {
+                path: member.name().display().to_string(),
+                number: state.map(|state| state.superblock.dev_number),
+                slot: u32::try_from(slot).ok(),
+                state: "replacement".into(),
+                device: member.as_file().and_then(MemberFile::device_numbers),
+                read_errors: own.read_errors,
+                reads: own.reads,
+                writes: own.writes,
+                reason: String::new(),
+            });
+        }
     }
     if let Some(metadata) = &metadata {
         list_others(&mut listed, metadata);
+        list_unrecorded(&mut listed, metadata, volume, group, members);
     }
     let layout = geometry.layout();
     let degraded = geometry.slot_count() - in_sync.len();
@@ -351,10 +370,12 @@ fn list_others(listed: &mut Vec<MemberStatus>, metadata: &GroupMetadata) {
         let mut one = status(member, Some(superblock.dev_number));
         one.state = if superblock.role() == Role::Journal { "journal" } else { "spare" }.into();
         let slot = match superblock.role() {
-            Role::Active(slot) => listed.get_mut(usize::from(slot)),
+            Role::Active(slot) => listed
+                .iter_mut()
+                .find(|one| one.slot == Some(slot.into()) && one.state == "missing"),
             _ => None,
         };
-        match slot.filter(|place| place.state == "missing") {
+        match slot {
             Some(place) => *place = MemberStatus { slot: place.slot, ..one },
             None => listed.push(one),
         }
@@ -368,6 +389,38 @@ fn list_others(listed: &mut Vec<MemberStatus>, metadata: &GroupMetadata) {
         one.state = if left_out.is_faulty { "faulty" } else { "stale" }.into();
         one.reason.clone_from(&left_out.reason);
         listed.push(one);
+    }
+}
+
+/// Lists members that have just been replaced, or failed to replace another one, and that the
+/// superblocks do not call faulty yet.
+fn list_unrecorded(
+    listed: &mut Vec<MemberStatus>,
+    metadata: &GroupMetadata,
+    volume: &Volume,
+    group: usize,
+    members: &[Member],
+) {
+    for (slot, one) in metadata.replacements.iter().enumerate() {
+        let Some(one) = one else { continue };
+        if volume.replacement_index(group, slot) == Some(one.index) {
+            continue;
+        }
+        let took_over = volume.member_index(group, slot) == one.index;
+        let (index, superblock) = match &metadata.slots[slot] {
+            Some(old) if took_over => (one.replaces, old),
+            _ => (one.index, &one.superblock),
+        };
+        if took_over && let Some(place) = listed.iter_mut().find(|m| m.slot == Some(slot as u32)) {
+            place.number = Some(one.superblock.dev_number);
+        }
+        listed.extend(members.get(index).map(|member| MemberStatus {
+            path: member.name().display().to_string(),
+            number: Some(superblock.dev_number),
+            state: "faulty".into(),
+            device: member.as_file().and_then(MemberFile::device_numbers),
+            ..MemberStatus::default()
+        }));
     }
 }
 

@@ -1,12 +1,14 @@
 //! What has to be done now and then while an array runs: taking back bits of the write-intent
-//! bitmap.
+//! bitmap, and looking whether members have had their time to answer.
 //!
-//! One thread, only for arrays that keep a bitmap and may write. It sleeps for the bitmap's own
-//! period (`daemon_sleep`, 5 seconds by default) between two rounds.
+//! One thread, which sleeps between two rounds: for the bitmap's own period (`daemon_sleep`, 5
+//! seconds by default), and for a quarter of
+//! [`OpenOptions::io_timeout`](crate::OpenOptions::io_timeout).
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::shared::Shared;
 
@@ -26,17 +28,17 @@ impl Upkeep {
     /// Starts the thread if there is anything to keep.
     pub(crate) fn start(shared: &Arc<Shared>) -> Self {
         let bell = Arc::new(Bell::default());
-        let period = period(shared).filter(|_| !shared.limits.read_only);
-        let thread = period.and_then(|period| {
-            let (shared, bell) = (Arc::clone(shared), Arc::clone(&bell));
-            let thread = thread::Builder::new().name("uraid-upkeep".into());
-            let thread = thread.spawn(move || {
-                while !bell.wait(period) {
-                    round(&shared);
-                }
-            });
-            // Without it bits stay set, which costs a longer resync and nothing else.
-            thread.map_err(|error| tracing::warn!("bitmap bits will stay set: {error}")).ok()
+        let age = period(shared).filter(|_| !shared.limits.read_only);
+        let may_hang = shared.members().iter().any(|member| !member.device().is_instant());
+        let tick = shared.clock.tick().filter(|_| may_hang);
+        let thread = (age.is_some() || tick.is_some()).then(|| {
+            let rounds = Rounds { shared: Arc::clone(shared), bell: Arc::clone(&bell) };
+            thread::Builder::new().name("uraid-upkeep".into()).spawn(move || rounds.make(age, tick))
+        });
+        let thread = thread.and_then(|thread| {
+            // Bits stay set, which costs a longer resync, and members that hang are waited for.
+            let warn = |error| tracing::warn!("no upkeep: {error}");
+            thread.map_err(warn).ok()
         });
         Self { bell, thread: Mutex::new(thread) }
     }
@@ -75,11 +77,50 @@ fn period(shared: &Shared) -> Option<Duration> {
     Some(Duration::from_secs(u64::from(seconds)))
 }
 
-fn round(shared: &Shared) {
-    for group in 0..shared.volume.group_count() {
-        let is_any_set = shared.volume.intent_counts(group).is_some_and(|(set, _)| set > 0);
-        if is_any_set && shared.volume.age_intent(group) {
-            shared.update_now();
+/// The life of the thread.
+struct Rounds {
+    shared: Arc<Shared>,
+    bell: Arc<Bell>,
+}
+
+impl Rounds {
+    fn make(&self, age: Option<Duration>, tick: Option<Duration>) {
+        let after = |period: Option<Duration>| period.map(|period| Instant::now() + period);
+        let (mut next_age, mut next_tick) = (after(age), after(tick));
+        loop {
+            let Some(next) = next_age.into_iter().chain(next_tick).min() else { return };
+            if self.bell.wait(next.saturating_duration_since(Instant::now())) {
+                return;
+            }
+            let now = Instant::now();
+            if next_tick.is_some_and(|next| next <= now) {
+                next_tick = after(tick);
+                self.watch();
+            }
+            if next_age.is_some_and(|next| next <= now) {
+                next_age = after(age);
+                self.age_bitmaps();
+            }
+        }
+    }
+
+    /// Lets time pass for the queues that have something under way.
+    fn watch(&self) {
+        self.shared.clock.refresh();
+        for desk in self.shared.desks() {
+            if desk.in_flight.load(Ordering::Relaxed) > 0 {
+                desk.signal();
+            }
+        }
+    }
+
+    fn age_bitmaps(&self) {
+        let shared = &self.shared;
+        for group in 0..shared.volume.group_count() {
+            let is_any_set = shared.volume.intent_counts(group).is_some_and(|(set, _)| set > 0);
+            if is_any_set && shared.volume.age_intent(group) {
+                shared.update_now();
+            }
         }
     }
 }

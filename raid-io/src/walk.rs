@@ -141,14 +141,17 @@ impl Walk<'_> {
             let gives_way =
                 self.shared.others_in_flight(queue) && self.shared.is_fast_enough(passed, began);
             let depth = if gives_way { DEPTH_BUSY } else { DEPTH_IDLE };
-            if self.shared.is_too_fast(passed, began) {
+            // What is under way counts: a burst is no longer than one step.
+            let is_too_fast = |next: u64| {
+                self.shared.is_too_fast(component_position(geometry, next - start), began)
+            };
+            if next < end && is_too_fast(next) {
                 queue.wait(Some(Duration::from_millis(5)))?;
-            } else {
-                while next < end && queue.in_flight() < depth {
-                    let len = step.min(end - next);
-                    queue.submit_background(self.kind(), next, len)?;
-                    next += len;
-                }
+            }
+            while next < end && queue.in_flight() < depth && !is_too_fast(next) {
+                let len = step.min(end - next);
+                queue.submit_background(self.kind(), next, len)?;
+                next += len;
             }
             let Some(completion) = queue.poll() else {
                 if queue.in_flight() > 0 {

@@ -340,7 +340,10 @@ fn a_lone_group_of_a_nested_array_is_not_written_to() {
 fn a_read_only_array_is_read_only() {
     let folder = tempfile::tempdir_in(".").unwrap();
     let members = paths(folder.path(), 3);
-    let array = Array::create(&create_options(Level::Raid5, None, 1), &members).unwrap();
+    let mut options = create_options(Level::Raid5, None, 1);
+    // The one who uses it does not mark it clean meanwhile.
+    options.open.idle_after = Duration::ZERO;
+    let array = Array::create(&options, &members).unwrap();
     array.write_at(b"hello", 5).unwrap();
     array.flush().unwrap();
     let before: Vec<_> = members.iter().map(|path| std::fs::read(path).unwrap()).collect();

@@ -3,99 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use raid_io::{
-    Added, Array, BitmapChoice, CreateOptions, Error, Level, OpenOptions, Repair, Status,
-};
+use raid_io::{Added, Array, BitmapChoice, Error, Level, OpenOptions, Repair};
 
-const MEMBER_BYTES: u64 = 12 << 20;
+mod common;
 
-struct Lab {
-    _folder: tempfile::TempDir,
-    path: PathBuf,
-    members: Vec<PathBuf>,
-}
-
-impl Lab {
-    fn new(count: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().to_owned();
-        let members = (0..count).map(|n| path.join(format!("m{n}"))).collect();
-        Self { _folder: folder, path, members }
-    }
-
-    fn options(&self, level: Level) -> CreateOptions {
-        let mut options = CreateOptions::new(level);
-        options.member_bytes = Some(MEMBER_BYTES);
-        options.chunk_bytes = 64 << 10;
-        options
-    }
-
-    fn blank(&self, name: &str) -> PathBuf {
-        let path = self.path.join(name);
-        File::create(&path).unwrap().set_len(MEMBER_BYTES).unwrap();
-        path
-    }
-}
-
-fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
-
-fn wait_for(array: &Array, what: &str, done: impl Fn(&Status) -> bool) -> Status {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let status = array.status();
-        if done(&status) {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "{what} does not come: {status:#?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn is_whole(status: &Status) -> bool {
-    status.degraded == 0 && status.groups.iter().all(|group| group.sync_action == "idle")
-}
-
-fn read_all(array: &Array) -> Vec<u8> {
-    let mut bytes = vec![0; array.limits().size_bytes as usize];
-    array.read_at(&mut bytes, 0).unwrap();
-    bytes
-}
-
-/// The array of these members holds this, whole, and without each of them that it can spare.
-fn judge(members: &[PathBuf], expected: &[u8]) {
-    let mut options = OpenOptions::default();
-    options.read_only = true;
-    let array = Array::open(members, &options).unwrap();
-    let status = array.status();
-    assert_eq!(status.degraded, 0, "{:#?}", status.groups[0].members);
-    assert!(read_all(&array) == expected, "the whole array");
-    array.stop().unwrap();
-    for lost in 0..members.len() {
-        let mut rest = members.to_vec();
-        rest.remove(lost);
-        let array = Array::open(&rest, &options).unwrap();
-        assert!(read_all(&array) == expected, "without member {lost}");
-        array.stop().unwrap();
-    }
-}
-
-fn state_of(status: &Status, member: &Path) -> String {
-    let name = member.display().to_string();
-    let members = status.groups.iter().flat_map(|group| &group.members);
-    members.filter(|one| one.path == name).map(|one| one.state.clone()).collect()
-}
+use common::*;
 
 #[test]
 fn a_spare_steps_in_by_itself() {

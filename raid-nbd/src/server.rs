@@ -19,7 +19,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -150,7 +150,30 @@ pub struct Server {
 #[derive(Debug)]
 struct Running<T> {
     signal: Arc<Signal>,
-    thread: JoinHandle<T>,
+    thread: Thread<T>,
+}
+
+/// What a thread returns, as soon as it does. A thread that has had io_uring requests at a device
+/// which hangs does not get to its end in the kernel before they are answered: it is not waited
+/// for any longer than for its result.
+#[derive(Debug)]
+struct Thread<T>(mpsc::Receiver<T>);
+
+impl<T: Send + 'static> Thread<T> {
+    fn start(name: String, body: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel();
+        let body = move || {
+            // Nobody listens when the server could not be started as a whole.
+            let _ = sender.send(body());
+        };
+        thread::Builder::new().name(name).spawn(body)?;
+        Ok(Self(receiver))
+    }
+
+    /// Waits for the result; `None` if the thread has panicked.
+    fn result(self) -> Option<T> {
+        self.0.recv().ok()
+    }
 }
 
 /// How a server ended.
@@ -238,7 +261,7 @@ impl Server {
             half_open: VecDeque::new(),
             paused_until: None,
         };
-        let thread = thread::Builder::new().name("nbd-gate".into()).spawn(move || gate.run())?;
+        let thread = Thread::start("nbd-gate".into(), move || gate.run())?;
         self.gate = Some(Running { signal, thread });
         Ok(())
     }
@@ -264,15 +287,15 @@ impl Server {
         let mut stopped = Stopped::default();
         if let Some(gate) = self.gate.take() {
             gate.signal.stop(deadline);
-            stopped.panicked_count += usize::from(gate.thread.join().is_err());
+            stopped.panicked_count += usize::from(gate.thread.result().is_none());
         }
         for worker in &self.workers {
             worker.signal.stop(deadline);
         }
         for worker in self.workers.drain(..) {
-            match worker.thread.join() {
-                Ok(cut_off_count) => stopped.cut_off_count += cut_off_count,
-                Err(_) => stopped.panicked_count += 1,
+            match worker.thread.result() {
+                Some(cut_off_count) => stopped.cut_off_count += cut_off_count,
+                None => stopped.panicked_count += 1,
             }
         }
         stopped
@@ -292,7 +315,7 @@ fn start_worker<B: Backend>(
     assign: &Assign<B>,
     clock: Clock,
     memory_max: usize,
-) -> Result<JoinHandle<usize>, ServerError> {
+) -> Result<Thread<usize>, ServerError> {
     let (report, reported) = mpsc::channel();
     let assign = Assign {
         inbox: Arc::clone(&assign.inbox),
@@ -318,7 +341,7 @@ fn start_worker<B: Backend>(
             }
         }
     };
-    let thread = thread::Builder::new().name(format!("nbd-worker-{index}")).spawn(body)?;
+    let thread = Thread::start(format!("nbd-worker-{index}"), body)?;
     match reported.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(error)) => Err(error),

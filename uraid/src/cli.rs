@@ -47,17 +47,15 @@ pub(crate) enum Command {
     /// Let go of members that are faulty or spares.
     Remove(Members),
     /// Take devices in: back into their slot if they can catch up, else as spares.
-    Add(Members),
+    Add(Add),
     /// Take members back that can catch up; refused where they would have to be filled anew.
     ReAdd(Members),
     /// Copy a member in use to another one, which then takes its slot.
-    // The command is there, the copying is not: the server refuses.
-    #[command(hide = true)]
     Replace(Replace),
     /// Compare copies and parity with the data.
     Check(Scrub),
-    /// As check, and make right what differs.
-    Repair(Scrub),
+    /// As check, and make right what can be proved.
+    Repair(Repair),
     /// End a check or repair.
     #[command(alias = "idle")]
     StopCheck(Control),
@@ -202,6 +200,9 @@ pub(crate) struct Serve {
     /// At least so many bytes of each member in a second go to background work, whatever clients do
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1000K")]
     pub(crate) speed_min: u64,
+    /// How long a member may take to answer before it is taken for broken; 0: any time
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    pub(crate) io_timeout: f64,
     /// At most so many bytes of each member in a second go to background work; no limit without
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) speed_max: Option<u64>,
@@ -281,6 +282,16 @@ pub(crate) struct Members {
     pub(crate) members: Vec<PathBuf>,
 }
 
+/// Options of `add`.
+#[derive(Args, Debug)]
+pub(crate) struct Add {
+    /// Take devices in that look like somebody's data, which is lost then
+    #[arg(long, short)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) members: Members,
+}
+
 /// Options of `replace`.
 #[derive(Args, Debug)]
 pub(crate) struct Replace {
@@ -293,6 +304,16 @@ pub(crate) struct Replace {
     /// Its successor; any spare when not given
     #[arg(value_name = "WITH")]
     pub(crate) with: Option<PathBuf>,
+}
+
+/// Options of `repair`.
+#[derive(Args, Debug)]
+pub(crate) struct Repair {
+    /// Where nothing tells who is wrong, make copies and parity agree with the data (as md does)
+    #[arg(long)]
+    pub(crate) trust_data: bool,
+    #[command(flatten)]
+    pub(crate) scrub: Scrub,
 }
 
 /// Options of `check` and `repair`.

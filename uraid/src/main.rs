@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Add, Cli, Command, Repair};
 use crate::commands::members;
 use crate::control::Request;
 use crate::failure::Failure;
@@ -58,11 +58,15 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Some(Command::Remove(options)) => {
             members::run(&options, |member| Request::Remove { member })
         }
-        Some(Command::Add(options)) => members::run(&options, |member| Request::Add { member }),
+        Some(Command::Add(Add { force, members })) => {
+            members::run(&members, |member| Request::Add { member, force })
+        }
         Some(Command::ReAdd(options)) => members::run(&options, |member| Request::ReAdd { member }),
         Some(Command::Replace(options)) => members::replace(&options),
         Some(Command::Check(options)) => commands::scrub::run(&options, Request::Check {}),
-        Some(Command::Repair(options)) => commands::scrub::run(&options, Request::Repair {}),
+        Some(Command::Repair(Repair { trust_data, scrub })) => {
+            commands::scrub::run(&scrub, Request::Repair { trust_data })
+        }
         Some(Command::StopCheck(options)) => commands::scrub::stop(&options),
         Some(Command::SetSpeed(options)) => commands::scrub::set_speed(&options),
     }

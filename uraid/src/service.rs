@@ -25,12 +25,14 @@ pub(crate) trait Engine: Send + Sync {
     fn fail(&self, member: &Path) -> Result<(), Error>;
     /// Lets go of a member that is not in use.
     fn remove(&self, member: &Path) -> Result<(), Error>;
-    /// Takes a device in; `returning`: only if it can catch up.
-    fn add(&self, member: &Path, returning: bool) -> Result<(), Error>;
+    /// Takes a device in; `force`: even if it looks like somebody's data.
+    fn add(&self, member: &Path, force: bool) -> Result<(), Error>;
+    /// Takes a member back that can catch up.
+    fn re_add(&self, member: &Path) -> Result<(), Error>;
     /// Copies a member to its successor.
     fn replace(&self, member: &Path, with: Option<&Path>) -> Result<(), Error>;
-    /// Goes over everything; `repair`: makes right what differs.
-    fn scrub(&self, repair: bool) -> Result<(), Error>;
+    /// Goes over everything, and makes right what `repair` allows.
+    fn scrub(&self, repair: Repair) -> Result<(), Error>;
     /// Ends that.
     fn stop_scrub(&self) -> Result<(), Error>;
     /// Limits background work in bytes of each member in a second.
@@ -54,16 +56,20 @@ impl Engine for Array {
         Self::remove(self, member)
     }
 
-    fn add(&self, member: &Path, returning: bool) -> Result<(), Error> {
-        if returning { self.re_add(member) } else { Self::add(self, member, false).map(drop) }
+    fn add(&self, member: &Path, force: bool) -> Result<(), Error> {
+        Self::add(self, member, force).map(drop)
     }
 
-    fn replace(&self, _: &Path, _: Option<&Path>) -> Result<(), Error> {
-        Err(Error::Unsupported("replacing a member in use"))
+    fn re_add(&self, member: &Path) -> Result<(), Error> {
+        Self::re_add(self, member)
     }
 
-    fn scrub(&self, repair: bool) -> Result<(), Error> {
-        Self::scrub(self, if repair { Repair::Proven } else { Repair::None })
+    fn replace(&self, member: &Path, with: Option<&Path>) -> Result<(), Error> {
+        Self::replace(self, member, with)
+    }
+
+    fn scrub(&self, repair: Repair) -> Result<(), Error> {
+        Self::scrub(self, repair)
     }
 
     fn stop_scrub(&self) -> Result<(), Error> {
@@ -97,8 +103,8 @@ pub(crate) fn answer(engine: &Arc<dyn Engine>, bus: &Bus, request: Request) -> O
         }
         Request::Fail { member } => on_member(&status(), &member, |path| engine.fail(path)),
         Request::Remove { member } => on_member(&status(), &member, |path| engine.remove(path)),
-        Request::Add { member } => on_device(&member, |path| engine.add(path, false)),
-        Request::ReAdd { member } => on_device(&member, |path| engine.add(path, true)),
+        Request::Add { member, force } => on_device(&member, |path| engine.add(path, force)),
+        Request::ReAdd { member } => on_device(&member, |path| engine.re_add(path)),
         Request::Replace { member, with } => {
             if let Some(with) = with.as_deref().filter(|with| with.is_relative()) {
                 return Some(Reply::Now(Err(relative(with))));
@@ -108,8 +114,9 @@ pub(crate) fn answer(engine: &Arc<dyn Engine>, bus: &Bus, request: Request) -> O
             let with = with.map(|with| known(&status, &with).unwrap_or(with));
             on_member(&status, &member, |path| engine.replace(path, with.as_deref()))
         }
-        Request::Check {} => done(engine.scrub(false)),
-        Request::Repair {} => done(engine.scrub(true)),
+        Request::Check {} => done(engine.scrub(Repair::None)),
+        Request::Repair { trust_data: false } => done(engine.scrub(Repair::Proven)),
+        Request::Repair { trust_data: true } => done(engine.scrub(Repair::TrustData)),
         Request::StopCheck {} => done(engine.stop_scrub()),
         Request::SetSpeed { min, max } => set_speed(engine, min, max),
     }))

@@ -118,6 +118,52 @@ fn each_member_is_failed_under_load_and_another_takes_over() {
     }
 }
 
+/// Each member in turn is copied to another one under load, which takes its place.
+#[test]
+fn each_member_is_replaced_under_load() {
+    for shape in [
+        Shape { level: "1", layout: None, members: 2 },
+        Shape { level: "6", layout: None, members: 5 },
+        Shape { level: "10", layout: None, members: 4 },
+    ] {
+        let folder = scratch();
+        let mut members = shape.create(folder.path(), "64K", MEMBER_BYTES);
+        let server = Server::start(folder.path(), &members);
+        let size = server.status()["size_bytes"].as_u64().unwrap() as usize;
+        let mut content = vec![0; size];
+        for (slot, member) in members.iter_mut().enumerate() {
+            let load = Load::on(&server, content);
+            let new = blank(folder.path(), &format!("new{slot}.img"));
+            let mut replace = uraid();
+            replace.arg("replace").arg("--control").arg(&server.control).arg(&member).arg(&new);
+            succeed(&mut replace);
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let name = new.display().to_string();
+            let place = |status: &serde_json::Value| {
+                let listed = status["groups"][0]["members"].as_array().unwrap().clone();
+                listed.into_iter().find(|one| one["path"] == name.as_str()).unwrap()
+            };
+            loop {
+                let status = server.status();
+                // The array is whole all the time.
+                assert_eq!(status["degraded"], 0, "{status:#}");
+                let place = place(&status);
+                assert_eq!(place["slot"], slot, "{status:#}");
+                if place["state"] == "in_sync" {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{status:#}");
+                thread::sleep(Duration::from_millis(20));
+            }
+            manage("remove", &server, member);
+            content = load.end();
+            *member = new;
+        }
+        server.stop();
+        judge(&members, &content);
+    }
+}
+
 /// A member comes back under load and gets what it missed, by the bitmap.
 #[test]
 fn a_member_comes_back_under_load() {

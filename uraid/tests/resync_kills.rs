@@ -1,5 +1,5 @@
-//! Goal: an array that was not stopped cleanly is made right again however often the server dies
-//! meanwhile. Method: kill -9 under fio's writes, then ten more times while a resync is due, five
+//! Goal: an array that was not stopped cleanly is made right again, and a spare is filled, however
+//! often the server dies meanwhile. Method: kill -9 under fio's writes, then ten more times while a resync is due, five
 //! of them at random moments after a flushed write (how far the resync has come is not asserted:
 //! that is a matter of the machine's speed); in the end the raw checker finds parity and mirrors
 //! right.
@@ -91,4 +91,82 @@ fn raid6_resyncs_through_ten_kills() {
 #[test]
 fn raid10_resyncs_through_ten_kills() {
     kills_in_a_row(Shape { level: "10", layout: None, members: 4 }, 13);
+}
+
+/// A spare is being filled, fio writes to one half of the array, pieces are flushed into the other,
+/// and the server is killed at ten random moments.
+fn kills_in_a_recovery(shape: Shape, seed: u64) {
+    if !peer::present(&["fio"]) {
+        return;
+    }
+    let folder = scratch();
+    let mut members = shape.paths(folder.path());
+    let spare = folder.path().join("spare.img");
+    let mut create = shape.create_command(folder.path(), "64K", MEMBER_BYTES);
+    succeed(create.arg("--spare").arg(&spare));
+    let all = [members.clone(), vec![spare.clone()]].concat();
+    // Force: of a stripe that was being written in a degraded array, what is lost may be wrong.
+    let arguments = ["--force", "--speed-max", "10M"];
+    let mut random = Random::new(seed);
+    let mut written = Vec::new();
+    for round in 0..KILLS {
+        let server = Server::start_with(folder.path(), &all, &arguments);
+        let mut client = Client::connect(&server.uri).unwrap();
+        if round == 0 {
+            for at in (0..64 << 20).step_by(BLOCK) {
+                client.write(at as u64, &bytes(at as u64, BLOCK)).unwrap();
+            }
+            client.flush().unwrap();
+            succeed(uraid().args(["fail", "--control"]).arg(&server.control).arg(&members[1]));
+        }
+        let status = server.status();
+        assert_eq!(status["degraded"], 1, "{shape:?}, round {round}: {status:#}");
+        let lines = ["rw=randwrite", "bsrange=512-256k", "iodepth=16", "time_based", "runtime=60"];
+        let job = Job { uri: &server.uri, jobs: 1, bytes: 32 << 20, lines: &lines };
+        let mut fio = job.command(folder.path());
+        let mut fio = fio.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let offset = (40 << 20) + round * 3 * BLOCK as u64 + 512 * random.below(90);
+        client.write(offset, &bytes(round, BLOCK)).unwrap();
+        client.flush().unwrap();
+        written.push((offset, bytes(round, BLOCK)));
+        thread::sleep(Duration::from_micros(random.below(400_000)));
+        assert!(!server.signal(Signal::KILL).success());
+        let _ = fio.kill();
+        let _ = fio.wait();
+    }
+
+    let server = Server::start_with(folder.path(), &all, &["--force"]);
+    succeed(uraid().args(["wait", "--control"]).arg(&server.control));
+    let status = server.status();
+    assert_eq!(status["degraded"], 0, "{status:#}");
+    server.stop();
+    members[1] = spare;
+    let raw = RawSet::open(&members);
+    assert_eq!(raw.mismatches(), [], "{shape:?}, seed {seed}");
+    let mut right = Vec::new();
+    (0..64 << 20).step_by(BLOCK).for_each(|at| right.extend(bytes(at as u64, BLOCK)));
+    written.iter().for_each(|(at, piece)| right[*at as usize..][..BLOCK].copy_from_slice(piece));
+    let content = raw.content();
+    let behind = (40 << 20)..(64 << 20);
+    assert_same(&content[behind.clone()], &right[behind], &format!("{shape:?}, seed {seed}"));
+}
+
+#[test]
+fn raid1_recovers_through_ten_kills() {
+    kills_in_a_recovery(Shape { level: "1", layout: None, members: 2 }, 21);
+}
+
+#[test]
+fn raid5_recovers_through_ten_kills() {
+    kills_in_a_recovery(Shape { level: "5", layout: None, members: 4 }, 22);
+}
+
+#[test]
+fn raid6_recovers_through_ten_kills() {
+    kills_in_a_recovery(Shape { level: "6", layout: None, members: 5 }, 23);
+}
+
+#[test]
+fn raid10_recovers_through_ten_kills() {
+    kills_in_a_recovery(Shape { level: "10", layout: None, members: 4 }, 24);
 }

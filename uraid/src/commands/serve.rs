@@ -147,8 +147,12 @@ fn open(options: &Serve) -> Result<Array, Failure> {
     open.force = options.force;
     open.speed_min = options.speed_min;
     open.speed_max = options.speed_max;
-    open.idle_after = Duration::try_from_secs_f64(options.safe_mode_delay)
-        .map_err(|error| Failure::new(format!("--safe-mode-delay: {error}")))?;
+    let seconds = |name: &str, seconds: f64| {
+        let duration = Duration::try_from_secs_f64(seconds);
+        duration.map_err(|error| Failure::new(format!("{name}: {error}")))
+    };
+    open.idle_after = seconds("--safe-mode-delay", options.safe_mode_delay)?;
+    open.io_timeout = seconds("--io-timeout", options.io_timeout)?;
     if !options.members.is_empty() {
         return Ok(Array::open(&options.members, &open)?);
     }

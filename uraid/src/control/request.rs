@@ -64,6 +64,9 @@ pub(crate) enum Request {
     Add {
         /// The device.
         member: PathBuf,
+        /// Even if it looks like somebody's data.
+        #[serde(default, skip_serializing_if = "is_false")]
+        force: bool,
     },
     /// Takes a member back that can catch up; refused where it would have to be filled anew.
     ReAdd {
@@ -80,8 +83,13 @@ pub(crate) enum Request {
     },
     /// Compares copies and parity with the data.
     Check {},
-    /// As check, and makes right what differs.
-    Repair {},
+    /// As check, and makes right what can be proved; where nothing can, redundancy is made to agree
+    /// with the data if that is to be trusted.
+    Repair {
+        /// It is.
+        #[serde(default, skip_serializing_if = "is_false")]
+        trust_data: bool,
+    },
     /// Ends a check or repair.
     #[serde(alias = "idle")]
     StopCheck {},
@@ -94,6 +102,11 @@ pub(crate) enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max: Option<u64>,
     },
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Request {
@@ -135,6 +148,11 @@ mod tests {
             parse(r#"{"member":"/a","with":"/b","verb":"replace"}"#),
             Ok(Request::Replace { member: "/a".into(), with: Some("/b".into()) })
         );
+        assert_eq!(
+            parse(r#"{"verb":"add","member":"/a","force":true}"#),
+            Ok(Request::Add { member: "/a".into(), force: true })
+        );
+        assert_eq!(parse(r#"{"verb":"repair"}"#), Ok(Request::Repair { trust_data: false }));
         assert_eq!(
             parse(r#"{"verb":"set-speed","max":1024}"#),
             Ok(Request::SetSpeed { min: None, max: Some(1024) })

@@ -47,16 +47,20 @@ impl Engine for Notes {
         self.note(format!("remove {}", member.display()))
     }
 
-    fn add(&self, member: &Path, returning: bool) -> Result<(), Error> {
-        self.note(format!("add {} {returning}", member.display()))
+    fn add(&self, member: &Path, force: bool) -> Result<(), Error> {
+        self.note(format!("add {} {force}", member.display()))
+    }
+
+    fn re_add(&self, member: &Path) -> Result<(), Error> {
+        self.note(format!("re-add {}", member.display()))
     }
 
     fn replace(&self, member: &Path, with: Option<&Path>) -> Result<(), Error> {
         self.note(format!("replace {} {with:?}", member.display()))
     }
 
-    fn scrub(&self, repair: bool) -> Result<(), Error> {
-        self.note(format!("scrub {repair}"))
+    fn scrub(&self, repair: Repair) -> Result<(), Error> {
+        self.note(format!("scrub {repair:?}"))
     }
 
     fn stop_scrub(&self) -> Result<(), Error> {
@@ -111,7 +115,7 @@ fn strangers_are_refused_before_the_array_is_asked() {
         (Request::Remove { member: stranger.clone() }, "not a member of this array"),
         (Request::Replace { member: stranger.clone(), with: None }, "not a member of this array"),
         (Request::Fail { member: relative.clone() }, "not an absolute path"),
-        (Request::Add { member: relative.clone() }, "not an absolute path"),
+        (Request::Add { member: relative.clone(), force: false }, "not an absolute path"),
         (
             Request::Replace { member: folder.path().join("a"), with: Some(relative) },
             "not an absolute path",
@@ -128,10 +132,12 @@ fn every_other_verb_reaches_the_array() {
     let (folder, notes) = folder_of_members();
     let c = folder.path().join("c");
     for (request, right) in [
-        (Request::Add { member: c.clone() }, format!("add {} false", c.display())),
-        (Request::ReAdd { member: c.clone() }, format!("add {} true", c.display())),
-        (Request::Check {}, "scrub false".into()),
-        (Request::Repair {}, "scrub true".into()),
+        (Request::Add { member: c.clone(), force: false }, format!("add {} false", c.display())),
+        (Request::Add { member: c.clone(), force: true }, format!("add {} true", c.display())),
+        (Request::ReAdd { member: c.clone() }, format!("re-add {}", c.display())),
+        (Request::Check {}, "scrub None".into()),
+        (Request::Repair { trust_data: false }, "scrub Proven".into()),
+        (Request::Repair { trust_data: true }, "scrub TrustData".into()),
         (Request::SetSpeed { min: Some(1), max: Some(1) }, "speed Some(1) Some(1)".into()),
         (Request::SetSpeed { min: None, max: Some(5) }, "speed None Some(5)".into()),
     ] {

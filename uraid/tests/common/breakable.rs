@@ -4,6 +4,7 @@
 //! ```text
 //! uraid --> FILE --FUSE--> nbdfuse --unix socket--> nbdkit --error filter--> image
 //!                             `- vanish: killed        `- EIO: while a file is there
+//!                                                      `- hang: stopped by a signal
 //! ```
 
 use std::fs::File;
@@ -14,6 +15,8 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::{peer, run};
 
 /// How a member breaks.
@@ -23,6 +26,8 @@ pub enum Break {
     Errors,
     /// The device is gone, as a cable that was pulled.
     Vanishes,
+    /// Requests are taken and never answered.
+    Hangs,
 }
 
 /// A member that works until it is broken.
@@ -83,7 +88,17 @@ impl Breakable {
                 let _ = self.fuse.kill();
                 let _ = self.fuse.wait();
             }
+            Break::Hangs => self.signal(Signal::STOP),
         }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.kit), signal).unwrap();
+    }
+
+    /// Answers what it was asked while it hung.
+    pub fn resumes(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Whether it answers with errors.
@@ -99,10 +114,11 @@ impl Breakable {
 
 impl Drop for Breakable {
     fn drop(&mut self) {
+        // First who may have to answer the others.
+        let _ = self.kit.kill();
+        let _ = self.kit.wait();
         run(peer::command("fusermount3").args(["-u", "-z", "-q"]).arg(&self.path));
-        for child in [&mut self.fuse, &mut self.kit] {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let _ = self.fuse.kill();
+        let _ = self.fuse.wait();
     }
 }

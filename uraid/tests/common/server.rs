@@ -101,8 +101,14 @@ impl Server {
     }
 
     /// Stops the server with `uraid stop`; it must end with 0.
-    pub fn stop(mut self) {
+    pub fn stop(self) {
+        self.stop_and(|| {});
+    }
+
+    /// As [`Server::stop`], with something between the answer and the end of the process.
+    pub fn stop_and(mut self, between: impl FnOnce()) {
         let output = run(uraid().arg("stop").arg("--control").arg(&self.control));
+        between();
         let status = self.wait();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && status.success(), "{status}: {said}\n{}", self.log());
