@@ -1,8 +1,8 @@
 //! Goal: an array that was not stopped cleanly is made right again, and a spare is filled, however
-//! often the server dies meanwhile. Method: kill -9 under fio's writes, then ten more times while a resync is due, five
-//! of them at random moments after a flushed write (how far the resync has come is not asserted:
-//! that is a matter of the machine's speed); in the end the raw checker finds parity and mirrors
-//! right.
+//! often the server dies meanwhile. Method: kill -9 under fio's writes, then ten more times while a
+//! resync or a recovery is due, at random moments after flushed writes (how far it has come is not
+//! asserted: that is a matter of the machine's speed); in the end the raw checker finds parity and
+//! mirrors right.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod common;
