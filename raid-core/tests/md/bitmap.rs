@@ -204,6 +204,7 @@ fn after_a_crash() {
 /// is dirty) or a bitmap that stays inside its room.
 #[test]
 fn malformed() {
+    let mut noise = images::Noise(3);
     for name in ["raid5-n4-bitmap-removed1-v1.2", "raid5-n4-bitmap-v1.0"] {
         let image = images::named(name);
         let (context, bytes) = stored(&image, 0);
@@ -221,7 +222,8 @@ fn malformed() {
                 }
                 let max = u64::MAX >> (64 - 8 * width);
                 let sign = max / 2;
-                for value in [0, 1, 2, 511, 512, 513, sign, sign + 1, max - 1, max] {
+                let ends = [0, 1, 2, 511, 512, 513, sign, sign + 1, max - 1, max];
+                for value in ends.into_iter().chain(noise.some::<u64, 6>()) {
                     let mut bytes = bytes.clone();
                     bytes[offset..offset + width].copy_from_slice(&value.to_le_bytes()[..width]);
                     check(&bytes);

@@ -8,6 +8,21 @@ use std::path::{Path, PathBuf};
 use raid_core::md::superblock::{AREA_BYTES, Context, Minor, decode};
 use raid_core::md::{Candidate, Superblock, SuperblockError};
 
+/// Values between the ends of a field's range: the same ones in each run of a test.
+pub(crate) struct Noise(pub(crate) u64);
+
+impl Noise {
+    pub(crate) fn some<T: From<u32> + TryFrom<u64>, const COUNT: usize>(&mut self) -> [T; COUNT] {
+        [(); COUNT].map(|()| {
+            self.0 =
+                self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+            // The low bits of such a generator hardly change.
+            let value = self.0.rotate_left(32);
+            T::try_from(value).unwrap_or_else(|_| T::from(value as u32))
+        })
+    }
+}
+
 /// What one member holds where its superblock should be.
 pub(crate) struct MemberArea {
     pub(crate) name: String,

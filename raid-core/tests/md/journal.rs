@@ -250,8 +250,11 @@ fn malformed() {
     fuzz::fix_journal_checksum(&mut tail, uuid);
     let log = scan(&small, 1, &mut |offset, block| read(&tail, offset, block)).unwrap();
     assert!(matches!(log.blocks[0].payloads[0], Payload::Data { .. }), "{log:?}");
+    let mut noise = images::Noise(5);
     for offset in (0..152).step_by(4) {
-        for value in [0, 1, 2, 3, 8, 16, 31, 32, 33, 4095, 4096, 4097, 1 << 31, u32::MAX] {
+        let ends =
+            [0, 1, 2, 3, 8, 16, 31, 32, 33, 4095, 4096, 4097, 1 << 31, u32::MAX - 1, u32::MAX];
+        for value in ends.into_iter().chain(noise.some::<u32, 8>()) {
             let mut bytes = tail.clone();
             bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
             check(&bytes);

@@ -8,7 +8,7 @@ use raid_core::md::superblock::{
 use raid_core::md::{AssembleError, Superblock, SuperblockError, assemble};
 
 use crate::assemble::{FORCE, READ_ONLY, READ_WRITE};
-use crate::images::{self, Image, Members};
+use crate::images::{self, Image, Members, Noise};
 
 /// Makes the checksum right, the way a hostile hand would: `max_dev` may say anything.
 fn fix_checksum(area: &mut [u8]) {
@@ -62,10 +62,11 @@ const IMAGES: [&str; 4] = [
     "raid5-n4to5-midreshape-v1.2",
 ];
 
-/// Each field of the head at the ends of its range; fields are four bytes or parts and pairs of
-/// that.
+/// Each field of the head at the ends of its range and between; fields are four bytes or parts and
+/// pairs of that.
 #[test]
 fn ends_of_ranges() {
+    let mut noise = Noise(1);
     for name in IMAGES {
         let image = images::named(name);
         for offset in 0..256 {
@@ -75,7 +76,9 @@ fn ends_of_ranges() {
                 }
                 let max = u64::MAX >> (64 - 8 * width);
                 let sign = max / 2;
-                for value in [0, 1, 2, 7, 8, 255, 256, sign - 1, sign, sign + 1, max - 1, max] {
+                let ends = [0, 1, 2, 7, 8, 255, 256, sign - 1, sign, sign + 1, max - 1, max];
+                let between: [u64; 6] = noise.some();
+                for value in ends.into_iter().chain(between) {
                     let mut area = image.members[0].area.clone();
                     area[offset..offset + width].copy_from_slice(&value.to_le_bytes()[..width]);
                     fix_checksum(&mut area);

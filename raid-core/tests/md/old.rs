@@ -312,6 +312,7 @@ fn try_area(member: &MemberArea, area: &[u8]) -> Result<Superblock, SuperblockEr
 /// Every word at the ends of its range, and every bit flipped: an error or a safe value.
 #[test]
 fn malformed() {
+    let mut noise = images::Noise(2);
     for name in ["raid5-n4-c64k-v0.90", "raid5-n3to4-midreshape-v0.90"] {
         let member = &images::named(name).members[0];
         for index in 0..1024 {
@@ -320,7 +321,8 @@ fn malformed() {
             let values = [0, 1, 2, 26, 27, 28, 255, 1 << 31, (1 << 31) - 1, u32::MAX - 1, u32::MAX];
             // The descriptors are all alike, and the reserved words too.
             let is_one_of_many = (192..992).contains(&index) || index % 32 > 8 && index >= 68;
-            for value in values.into_iter().chain(bits.filter(|_| !is_one_of_many)) {
+            let values = values.into_iter().chain(noise.some::<u32, 4>());
+            for value in values.chain(bits.filter(|_| !is_one_of_many)) {
                 let mut area = member.area.clone();
                 set_word(&mut area, index, value);
                 // A folded sum does not tell 0 from all ones.

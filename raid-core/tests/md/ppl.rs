@@ -292,10 +292,11 @@ fn malformed() {
             assert!(!fix.reads.contains(&fix.parity_slot) && !fix.reads.is_empty());
         }
     };
+    let mut noise = images::Noise(4);
     for offset in (512..536 + 48).step_by(4) {
-        for value in
-            [0, 1, 147, 148, 149, 511, 4095, i32::MAX as u32, 1 << 31, u32::MAX - 1, u32::MAX]
-        {
+        let ends =
+            [0, 1, 147, 148, 149, 511, 4095, i32::MAX as u32, 1 << 31, u32::MAX - 1, u32::MAX];
+        for value in ends.into_iter().chain(noise.some::<u32, 8>()) {
             let mut area = area.to_vec();
             area[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
             check(&area);
