@@ -157,7 +157,7 @@ impl Bitmap {
         };
         // What was written to a region is stable here before the bitmap stops naming it.
         let flush_first = self.takes_back;
-        Ok(Script { flush_first, bitmap: ranges.iter().map(part).collect(), superblock: None })
+        Ok(Script { flush_first, parts: ranges.iter().map(part).collect(), superblock: None })
     }
 
     /// Returns what writes all of it to a member that has none yet.

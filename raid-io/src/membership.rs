@@ -6,6 +6,7 @@
 //! that nobody relies on.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use raid_core::md::Superblock;
@@ -117,6 +118,13 @@ impl Shared {
         if start.checked_add(used).is_none_or(|end| end > size) {
             return Err(member.unsuited(format!("data {start}+{used} > member size {size}")));
         }
+        let member = match member.bad_ranges() {
+            Some(_) => member,
+            None => {
+                let bad = BadRanges::load(&member, &superblock)?;
+                member.with_bad_ranges(bad)
+            }
+        };
         let script = metadata.bitmap_copy(group, &member, &superblock)?;
         call(&member, self.clock.patience(), Box::new(move |member| script.play(member)))?;
         let index = self.enlist(member)?;
@@ -174,21 +182,55 @@ impl Shared {
         self.record(group)
     }
 
-    /// Says that a recovery has met what it cannot get.
-    pub(crate) fn unrecoverable(&self, first: Loss) -> Error {
-        let mut sectors = first.len / 512;
-        while let Some(loss) = self.volume.poll_loss() {
-            sectors += loss.len / 512;
+    /// Lists what a recovery could not get as lost on the members that were to be filled: durably,
+    /// before they count as filled there.
+    ///
+    /// A write may have reached such a place since; then the log says too much, and the next read
+    /// of it is regenerated and heals it.
+    ///
+    /// # Errors
+    /// Returns an error if a member has no log or no room in it, or it cannot be written: then the
+    /// member must not count as filled.
+    pub(crate) fn record_losses(&self, group: usize) -> Result<(), Error> {
+        let dropped = self.volume.losses_dropped();
+        if self.losses_dropped.swap(dropped, Ordering::Relaxed) != dropped {
+            let reason = "more sectors than can be listed cannot be regenerated";
+            return Err(Error::Assemble(format!("group {group}: {reason}")));
         }
-        let Loss { group, slot, member_offset, .. } = first;
-        let index = self.volume.member_index(group, slot);
+        let Some(first) = self.volume.poll_loss() else { return Ok(()) };
+        let mut sectors = 0;
         let members = self.members();
-        let member = members.get(index);
-        let reason = format!(
-            "slot {slot} of group {group} cannot be filled: {sectors} sectors from byte \
-             {member_offset} of its data on cannot be regenerated, their sources are unreadable"
+        let Some(metadata) = &self.metadata else { return Ok(()) };
+        let turn = metadata.turn(group);
+        let rest = std::iter::from_fn(|| self.volume.poll_loss());
+        for Loss { group, slot, member_offset, len } in std::iter::once(first).chain(rest) {
+            sectors += len / 512;
+            // Of a slot that is in sync the replacement alone is filled.
+            let own = self.volume.recovering(group).contains(slot);
+            let index = match self.volume.replacement_index(group, slot).filter(|_| !own) {
+                Some(index) => index,
+                None => self.volume.member_index(group, slot),
+            };
+            let Some(member) = members.get(index) else { continue };
+            let start = self.volume.data_offset(index) + member_offset;
+            let unlisted = || {
+                member.unsuited(format!(
+                    "slot {slot} of group {group} cannot be filled: {sectors} sectors from byte \
+                     {member_offset} of its data on cannot be regenerated, their sources are \
+                     unreadable, and it has no bad-block log to list them in"
+                ))
+            };
+            member.bad_ranges().ok_or_else(unlisted)?.add(start..start + len);
+        }
+        let Loss { slot, member_offset, .. } = first;
+        metadata.store_bad_blocks(group, &self.volume, &members, self.clock.patience())?;
+        drop(turn);
+        tracing::error!(
+            "group {group}: {sectors} sectors of slot {slot} from byte {member_offset} of its data on \
+             are lost: their sources are unreadable; they are listed in its bad-block log"
         );
-        member.map_or_else(|| Error::Assemble(reason.clone()), |member| member.unsuited(&*reason))
+        self.volume.request_update(group);
+        self.record(group)
     }
 
     /// Takes what a check has found.
@@ -418,8 +460,6 @@ impl Shared {
             && saw_all;
         if let Some(slot) = slot.filter(|slot| covered && is_free(slot)) {
             let name = member.name().to_owned();
-            let bad = BadRanges::load(&member, &superblock)?;
-            let member = member.with_bad_ranges(bad);
             drop(state);
             self.join(group, slot, member, superblock, Entry::CatchUp)?;
             drop(turn);

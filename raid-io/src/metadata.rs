@@ -17,6 +17,7 @@ use raid_core::volume::{MetadataUpdate, Volume};
 
 use crate::Error;
 use crate::bitmap::Bitmap;
+use crate::deadline::call;
 use crate::logs::Paused;
 use crate::member::Member;
 use crate::shared::{Desk, Shared};
@@ -163,22 +164,30 @@ impl Metadata {
         self.lock(group).resume_log()
     }
 
-    /// Writes the bad-block logs that say too much. What was written to the members is durable.
+    /// Writes the bad-block logs that say something else than is so; superblocks follow with the
+    /// next update. It is the caller's turn.
     ///
     /// # Errors
-    /// Returns an error if one cannot be written.
+    /// Returns an error if one cannot be written, or has no room.
     pub(crate) fn store_bad_blocks(
         &self,
         group: usize,
         volume: &Volume,
         members: &[Member],
+        patience: Duration,
     ) -> Result<(), Error> {
-        let mut state = self.lock(group);
-        for (slot, superblock) in state.slots.iter_mut().enumerate() {
-            let member = members.get(volume.member_index(group, slot));
-            let bad = member.and_then(|member| Some((member, member.bad_ranges()?)));
-            if let (Some((member, bad)), Some(superblock)) = (bad, superblock) {
-                bad.store(member, superblock)?;
+        let seats = Seats::look(volume, group);
+        let replacements = seats.replacements.iter().enumerate();
+        let replacements = replacements.filter_map(|(slot, index)| Some((slot, (*index)?)));
+        for (slot, index) in seats.members.iter().copied().enumerate().chain(replacements) {
+            let Some(member) = members.get(index) else { continue };
+            let Some(bad) = member.bad_ranges() else { continue };
+            let superblock = self.lock(group).superblock_at(slot, index).map(|one| one.clone());
+            let Some(superblock) = superblock else { continue };
+            let Some((script, ranges)) = bad.changed(member, &superblock)? else { continue };
+            call(member, patience, Box::new(move |member| script.play(member)))?;
+            if let Some(superblock) = self.lock(group).superblock_at(slot, index) {
+                superblock.set_bad_blocks(&ranges);
             }
         }
         Ok(())
@@ -248,7 +257,7 @@ impl Metadata {
                 Some(bitmap) => bitmap.changes_for(member, superblock, &ranges)?,
                 None => Script::default(),
             };
-            self.bitmap_writes.fetch_add(script.bitmap.len() as u64, Ordering::Relaxed);
+            self.bitmap_writes.fetch_add(script.parts.len() as u64, Ordering::Relaxed);
             script.superblock = update.superblocks.then(|| image_of(superblock));
             Ok(script)
         };
@@ -334,6 +343,14 @@ impl GroupMetadata {
         let replacements = self.replacements.iter_mut().flatten().map(|one| &mut one.superblock);
         let others = self.others.iter_mut().map(|(_, superblock)| superblock);
         self.slots.iter_mut().flatten().chain(replacements).chain(others)
+    }
+
+    /// Returns the superblock of a member in a slot, or beside it.
+    fn superblock_at(&mut self, slot: usize, index: usize) -> Option<&mut Superblock> {
+        match &mut self.replacements[slot] {
+            Some(one) if one.index == index => Some(&mut one.superblock),
+            _ => self.slots[slot].as_mut(),
+        }
     }
 
     /// Makes stable what the superblocks are about to say: that nothing is under way, how far a

@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     speed_max: AtomicU64,
     /// Group bytes that resyncs have gone over.
     resynced_bytes: AtomicU64,
+    /// Lost places that the engine could not tell of, when it was last looked.
+    pub(crate) losses_dropped: AtomicU64,
 }
 
 /// What the thread behind an array is about.
@@ -164,6 +166,7 @@ impl Shared {
             speed_min,
             speed_max,
             resynced_bytes: AtomicU64::new(0),
+            losses_dropped: AtomicU64::new(0),
         }
     }
 
@@ -396,7 +399,9 @@ impl Shared {
         for group in 0..self.volume.group_count() {
             self.flush_group(group, &members)?;
             let Some(metadata) = &self.metadata else { continue };
-            metadata.store_bad_blocks(group, &self.volume, &members)?;
+            let turn = metadata.turn(group);
+            metadata.store_bad_blocks(group, &self.volume, &members, self.clock.patience())?;
+            drop(turn);
             // Nothing is under way: what is in sync needs no bit. Twice, as a period is the least.
             let aged = (0..2).all(|_| self.volume.age_intent(group));
             if aged && !self.volume.is_dirty(group) {

@@ -226,9 +226,7 @@ impl Walk<'_> {
             }
             Goal::Recover => {
                 // What could not be had must be known as lost before the rest counts as filled.
-                if let Some(loss) = volume.poll_loss() {
-                    return Err(shared.unrecoverable(loss));
-                }
+                shared.record_losses(group)?;
                 let first = first.unwrap_or(before);
                 Ok(volume.note_recovered(group, first, below, membership))
             }

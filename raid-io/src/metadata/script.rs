@@ -15,8 +15,8 @@ use crate::member::Member;
 pub(crate) struct Script {
     /// What was written to the member is made durable first.
     pub(crate) flush_first: bool,
-    /// Parts of the bitmap, and their places.
-    pub(crate) bitmap: Vec<(u64, Vec<u8>)>,
+    /// Parts of the bitmap, or the bad-block log, and their places.
+    pub(crate) parts: Vec<(u64, Vec<u8>)>,
     /// The superblock and its place.
     pub(crate) superblock: Option<(u64, Vec<u8>)>,
 }
@@ -27,10 +27,10 @@ impl Script {
         if self.flush_first {
             member.flush()?;
         }
-        for (offset, bytes) in &self.bitmap {
+        for (offset, bytes) in &self.parts {
             member.write_range(*offset, bytes)?;
         }
-        if !self.bitmap.is_empty() {
+        if !self.parts.is_empty() {
             member.flush()?;
         }
         if let Some((offset, bytes)) = &self.superblock {
@@ -41,7 +41,7 @@ impl Script {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.flush_first && self.bitmap.is_empty() && self.superblock.is_none()
+        !self.flush_first && self.parts.is_empty() && self.superblock.is_none()
     }
 }
 
