@@ -226,8 +226,8 @@ impl Shared {
         metadata.store_bad_blocks(group, &self.volume, &members, self.clock.patience())?;
         drop(turn);
         tracing::error!(
-            "group {group}: {sectors} sectors of slot {slot} from byte {member_offset} of its data on \
-             are lost: their sources are unreadable; they are listed in its bad-block log"
+            "group {group}: {sectors} sectors of slot {slot} from byte {member_offset} of its data \
+             on are lost: their sources are unreadable; they are listed in its bad-block log"
         );
         self.volume.request_update(group);
         self.record(group)
