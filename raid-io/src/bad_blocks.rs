@@ -10,7 +10,7 @@
 //! one, and that before the position of the recovery goes on.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use raid_core::md::Superblock;
@@ -28,6 +28,8 @@ pub(crate) struct BadRanges {
     is_any: AtomicBool,
     /// Others than the log says.
     is_changed: AtomicBool,
+    /// Reads that were not sent to the member.
+    refused: AtomicU64,
 }
 
 impl BadRanges {
@@ -50,7 +52,8 @@ impl BadRanges {
         }
         let is_any = AtomicBool::new(!ranges.is_empty());
         let is_changed = AtomicBool::new(false);
-        Ok(place.map(|_| Self { ranges: RwLock::new(ranges), is_any, is_changed }))
+        let refused = AtomicU64::new(0);
+        Ok(place.map(|_| Self { ranges: RwLock::new(ranges), is_any, is_changed, refused }))
     }
 
     /// Says whether some byte of a range of the member is lost.
@@ -58,6 +61,16 @@ impl BadRanges {
         // Members without lost ranges, which are nearly all, cost no lock.
         self.is_any.load(Ordering::Acquire)
             && self.ranges.read().unwrap_or_else(PoisonError::into_inner).touches(range)
+    }
+
+    /// Counts a read that was not sent to the member.
+    pub(crate) fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many reads were not sent to the member.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Notes that a range is lost: reads of it fail from now on.

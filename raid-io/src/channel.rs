@@ -93,11 +93,12 @@ impl Channel {
     fn is_lost(&mut self, job: Job) -> bool {
         let bad = self.members.get(job.member).and_then(Member::bad_ranges);
         let range = job.offset..job.offset.saturating_add(job.len);
-        if !bad.is_some_and(|bad| bad.touches(range.clone())) {
-            return false;
-        }
+        let Some(bad) = bad.filter(|bad| bad.touches(range.clone())) else { return false };
         match job.kind {
-            JobKind::Read => true,
+            JobKind::Read => {
+                bad.refuse();
+                true
+            }
             JobKind::Flush => false,
             JobKind::Write { .. } | JobKind::Zeroes { .. } => {
                 self.healing.push((job.token, job.member, range));

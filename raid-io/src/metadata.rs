@@ -396,15 +396,18 @@ impl GroupMetadata {
         let group = update.group;
         let now_there = Seats::look(volume, group);
         self.follow_replacements(&now_there, members, &mut changes);
-        // Who has joined since the update was made is no less there.
-        let recovering = update.recovering.difference(now_there.in_sync);
-        let recovering = recovering.union(now_there.recovering);
+        // The engine has gone on since it made the update. Who is filled now, or has been since,
+        // was no member in sync then; who has left since still is what it was: the next update
+        // tells.
+        let in_sync = update.in_sync.difference(now_there.recovering);
+        let there = update.recovering.union(now_there.recovering).union(now_there.in_sync);
+        let recovering = there.difference(in_sync);
         let geometry = volume.geometry(group);
         for (slot, superblock) in self.slots.iter_mut().enumerate() {
             let Some(own) = superblock else { continue };
             let dev_number = own.dev_number;
             let index = now_there.members[slot];
-            if update.in_sync.contains(slot) && !recovering.contains(slot) {
+            if in_sync.contains(slot) {
                 if own.recovered_bytes().is_some() {
                     changes.push(Change::Recovered { dev_number, recovered_bytes: None });
                 }

@@ -150,6 +150,10 @@ pub struct OpenOptions {
     /// longer (up to a quarter) leaves the array, if that can be borne; else requests that need it
     /// fail until it answers again.
     pub io_timeout: Duration,
+    /// How many reads of a member may fail in an hour and be made good, older ones counting half
+    /// for each hour (md's `max_read_errors`); with more it leaves the array, if that
+    /// can be borne. Zero: any number.
+    pub corrected_max: u32,
     /// The machinery of member I/O.
     pub backend: Backend,
     /// Use `O_DIRECT` where the file system has it.
@@ -172,6 +176,7 @@ impl Default for OpenOptions {
             speed_min: 1000 << 10,
             speed_max: None,
             io_timeout: Duration::from_secs(30),
+            corrected_max: 20,
             backend: Backend::Automatic,
             direct: true,
             request_count_max: 256,

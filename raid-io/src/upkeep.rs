@@ -1,5 +1,5 @@
 //! What has to be done now and then while an array runs: taking back bits of the write-intent
-//! bitmap, and looking whether members have had their time to answer.
+//! bitmap, looking whether members have had their time to answer, and whether one errs too often.
 //!
 //! One thread, which sleeps between two rounds: for the bitmap's own period (`daemon_sleep`, 5
 //! seconds by default), and for a quarter of
@@ -10,7 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::bad_blocks::BadRanges;
+use crate::member::Member;
 use crate::shared::Shared;
+
+/// After this, what could not be read counts half.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The thread, if the array has one.
 pub(crate) struct Upkeep {
@@ -32,7 +37,8 @@ impl Upkeep {
         let may_hang = shared.members().iter().any(|member| !member.device().is_instant());
         let tick = shared.clock.tick().filter(|_| may_hang);
         let thread = (age.is_some() || tick.is_some()).then(|| {
-            let rounds = Rounds { shared: Arc::clone(shared), bell: Arc::clone(&bell) };
+            let (shared, bell) = (Arc::clone(shared), Arc::clone(&bell));
+            let rounds = Rounds { shared, bell, corrected: Vec::new() };
             thread::Builder::new().name("uraid-upkeep".into()).spawn(move || rounds.make(age, tick))
         });
         let thread = thread.and_then(|thread| {
@@ -81,10 +87,38 @@ fn period(shared: &Shared) -> Option<Duration> {
 struct Rounds {
     shared: Arc<Shared>,
     bell: Arc<Bell>,
+    /// What could not be read of each member.
+    corrected: Vec<Corrected>,
+}
+
+/// Places of a member that could not be read, older ones counting less.
+struct Corrected {
+    /// All of them, when it was last looked.
+    total: u64,
+    recent: u64,
+    /// When `recent` was halved the last time.
+    since: Instant,
+}
+
+impl Corrected {
+    fn new(now: Instant) -> Self {
+        Self { total: 0, recent: 0, since: now }
+    }
+
+    /// Takes over the count of all; returns what counts of it.
+    fn count(&mut self, total: u64, now: Instant) -> u64 {
+        while now.duration_since(self.since) >= HOUR {
+            self.since += HOUR;
+            self.recent /= 2;
+        }
+        self.recent += total.saturating_sub(self.total);
+        self.total = total;
+        self.recent
+    }
 }
 
 impl Rounds {
-    fn make(&self, age: Option<Duration>, tick: Option<Duration>) {
+    fn make(mut self, age: Option<Duration>, tick: Option<Duration>) {
         let after = |period: Option<Duration>| period.map(|period| Instant::now() + period);
         let (mut next_age, mut next_tick) = (after(age), after(tick));
         loop {
@@ -96,6 +130,7 @@ impl Rounds {
             if next_tick.is_some_and(|next| next <= now) {
                 next_tick = after(tick);
                 self.watch();
+                self.judge_corrected(now);
             }
             if next_age.is_some_and(|next| next <= now) {
                 next_age = after(age);
@@ -114,6 +149,37 @@ impl Rounds {
         }
     }
 
+    /// Takes members out that could not be read too often.
+    fn judge_corrected(&mut self, now: Instant) {
+        let max = u64::from(self.shared.options.corrected_max);
+        if max == 0 || self.shared.limits.read_only {
+            return;
+        }
+        let counters = self.shared.volume.counters();
+        let members = self.shared.members();
+        for (index, member) in counters.members.iter().enumerate() {
+            if self.corrected.len() <= index {
+                self.corrected.push(Corrected::new(now));
+            }
+            let device = members.get(index);
+            // What its bad-block log lists was not asked of it.
+            let refused = device.and_then(Member::bad_ranges).map_or(0, BadRanges::refused);
+            let total = member.read_errors.saturating_sub(refused);
+            let recent = self.corrected[index].count(total, now);
+            if recent > max && self.shared.volume.fail_member(index).is_ok() {
+                let name = device.map(|one| one.name().display().to_string());
+                tracing::error!(
+                    "{}: {recent} places could not be read within the hour, {max} are allowed: it \
+                     leaves the array",
+                    name.unwrap_or_default()
+                );
+                // Told once.
+                self.corrected[index].recent = 0;
+                self.shared.update_now();
+            }
+        }
+    }
+
     fn age_bitmaps(&self) {
         let shared = &self.shared;
         for group in 0..shared.volume.group_count() {
@@ -122,5 +188,21 @@ impl Rounds {
                 shared.update_now();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_read_counts_half_after_an_hour() {
+        let begin = Instant::now();
+        let mut corrected = Corrected::new(begin);
+        assert_eq!(corrected.count(12, begin), 12);
+        assert_eq!(corrected.count(16, begin + HOUR / 2), 16);
+        assert_eq!(corrected.count(16, begin + HOUR), 8);
+        assert_eq!(corrected.count(17, begin + 3 * HOUR), 3);
+        assert_eq!(corrected.count(17, begin + 20 * HOUR), 0);
     }
 }

@@ -2,57 +2,13 @@
 //! they do, and writing them makes them good.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
-use std::fs::File;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-
-use raid_core::md::bad_blocks::BadBlocks;
-use raid_io::{Array, Error, Level, OpenOptions};
+use raid_io::{Array, Level, OpenOptions};
 
 mod common;
 
 use common::*;
 
 const CHUNK: u64 = 64 << 10;
-
-/// Has a member's own log say that bytes of its data are lost.
-fn lose(member: &Path, places: &[Range<u64>]) {
-    let mut superblock = superblock_of(member);
-    let start = superblock.data_bytes().start;
-    let mut bad = BadBlocks::default();
-    places.iter().for_each(|range| bad.add(start + range.start..start + range.end));
-    let place = BadBlocks::log_bytes(&superblock).unwrap();
-    let file = File::options().write(true).open(member).unwrap();
-    file.write_all_at(&bad.encode(&superblock).unwrap(), place.start).unwrap();
-    superblock.set_bad_blocks(&bad);
-    file.write_all_at(&superblock.encode()[..], superblock.super_offset_bytes()).unwrap();
-}
-
-/// What a member's log lists, in bytes of its data.
-fn lost_of(member: &Path) -> Vec<Range<u64>> {
-    let superblock = superblock_of(member);
-    let place = BadBlocks::log_bytes(&superblock).unwrap();
-    let mut log = vec![0; (place.end - place.start) as usize];
-    File::open(member).unwrap().read_exact_at(&mut log, place.start).unwrap();
-    let start = superblock.data_bytes().start;
-    let bad = BadBlocks::decode(&superblock, MEMBER_BYTES, &log).unwrap();
-    bad.ranges().iter().map(|range| range.start - start..range.end - start).collect()
-}
-
-/// Bytes of the array that cannot be read, in steps of 4 KiB.
-fn unreadable(array: &Array, expected: &[u8]) -> Vec<u64> {
-    let mut lost = Vec::new();
-    for at in (0..expected.len() as u64).step_by(4096) {
-        let mut bytes = vec![0; 4096];
-        match array.read_at(&mut bytes, at) {
-            Ok(()) => assert!(bytes == expected[at as usize..][..4096], "byte {at}"),
-            Err(Error::Io { .. }) => lost.push(at),
-            Err(error) => panic!("byte {at}: {error}"),
-        }
-    }
-    lost
-}
 
 fn listed_and_healed(level: Level, count: usize) {
     let lab = Lab::new(count);

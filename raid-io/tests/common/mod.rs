@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use raid_core::md::bad_blocks::BadBlocks;
 use raid_core::md::superblock::{self, Superblock};
-use raid_io::{Array, CreateOptions, Level, OpenOptions, Status};
+use raid_io::{Array, CreateOptions, Error, Level, OpenOptions, Status};
 
 pub(crate) const MEMBER_BYTES: u64 = 12 << 20;
 
@@ -98,10 +101,47 @@ pub(crate) fn state_of(status: &Status, member: &Path) -> String {
 
 /// The superblock of a member, as far as `examine` reads it.
 pub(crate) fn superblock_of(member: &Path) -> Superblock {
-    use std::os::unix::fs::FileExt;
     let mut area = vec![0; superblock::AREA_BYTES];
     File::open(member).unwrap().read_exact_at(&mut area, 4096).unwrap();
     let context =
         superblock::Context { minor: superblock::Minor::V1_2, member_bytes: MEMBER_BYTES };
     superblock::decode(&area, context).unwrap()
+}
+
+/// Has a member's own log say that bytes of its data are lost.
+pub(crate) fn lose(member: &Path, places: &[Range<u64>]) {
+    let mut superblock = superblock_of(member);
+    let start = superblock.data_bytes().start;
+    let mut bad = BadBlocks::default();
+    places.iter().for_each(|range| bad.add(start + range.start..start + range.end));
+    let place = BadBlocks::log_bytes(&superblock).unwrap();
+    let file = File::options().write(true).open(member).unwrap();
+    file.write_all_at(&bad.encode(&superblock).unwrap(), place.start).unwrap();
+    superblock.set_bad_blocks(&bad);
+    file.write_all_at(&superblock.encode()[..], superblock.super_offset_bytes()).unwrap();
+}
+
+/// What a member's log lists, in bytes of its data.
+pub(crate) fn lost_of(member: &Path) -> Vec<Range<u64>> {
+    let superblock = superblock_of(member);
+    let place = BadBlocks::log_bytes(&superblock).unwrap();
+    let mut log = vec![0; (place.end - place.start) as usize];
+    File::open(member).unwrap().read_exact_at(&mut log, place.start).unwrap();
+    let start = superblock.data_bytes().start;
+    let bad = BadBlocks::decode(&superblock, MEMBER_BYTES, &log).unwrap();
+    bad.ranges().iter().map(|range| range.start - start..range.end - start).collect()
+}
+
+/// Bytes of the array that cannot be read, in steps of 4 KiB.
+pub(crate) fn unreadable(array: &Array, expected: &[u8]) -> Vec<u64> {
+    let mut lost = Vec::new();
+    for at in (0..expected.len() as u64).step_by(4096) {
+        let mut bytes = vec![0; 4096];
+        match array.read_at(&mut bytes, at) {
+            Ok(()) => assert!(bytes == expected[at as usize..][..4096], "byte {at}"),
+            Err(Error::Io { .. }) => lost.push(at),
+            Err(error) => panic!("byte {at}: {error}"),
+        }
+    }
+    lost
 }
