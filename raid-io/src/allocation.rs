@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::Extent;
+use crate::bad_blocks::BadRanges;
 use crate::member::Member;
 use crate::shared::Shared;
 
@@ -49,7 +50,8 @@ fn run(shared: &Shared, members: &[Member], known: &mut Known, at: u64, end: u64
     }
     let index = volume.member_index(group, slot);
     // One that has joined since the table was looked at says nothing yet.
-    let Some(member) = members.get(index).filter(|member| member.bad_ranges().is_none()) else {
+    let is_whole = |member: &&Member| member.bad_ranges().is_none_or(BadRanges::is_empty);
+    let Some(member) = members.get(index).filter(is_whole) else {
         return (false, at + run);
     };
     let start = start + volume.data_offset(index);

@@ -63,6 +63,12 @@ impl BadRanges {
             && self.ranges.read().unwrap_or_else(PoisonError::into_inner).touches(range)
     }
 
+    /// Says that nothing is lost.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.is_any.load(Ordering::Acquire)
+            || self.ranges.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Counts a read that was not sent to the member.
     pub(crate) fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
