@@ -18,7 +18,7 @@ const SECTOR_BYTES: usize = 512;
 /// "No position": a RAID member's superblock says all of it is in sync.
 const IN_SYNC: u64 = u64::MAX;
 
-/// The fields of a version-1 superblock that placement depends on.
+/// The fields of a superblock, of version 1 or 0.90, that placement depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawSuper {
     pub array_uuid: [u8; 16],
@@ -57,7 +57,41 @@ fn candidate_offsets(image_len: usize) -> [usize; 3] {
 impl RawSuper {
     /// Parses the superblock of a member image, if there is one.
     pub fn of(image: &[u8]) -> Option<Self> {
-        candidate_offsets(image.len()).into_iter().find_map(|at| Self::at(image, at))
+        let newer = candidate_offsets(image.len()).into_iter().find_map(|at| Self::at(image, at));
+        newer.or_else(|| Self::old(image))
+    }
+
+    /// Version 0.90, as machines with the low byte first write it: 32-bit words, 64 to 128 KiB
+    /// before the end.
+    fn old(image: &[u8]) -> Option<Self> {
+        const ALIGN: usize = 64 << 10;
+        let at = (image.len() / ALIGN * ALIGN).checked_sub(ALIGN)?;
+        let word = |index: usize| u32_at(image, at + 4 * index);
+        if [word(0), word(1), word(2)] != [0xa92b_4efc, 0, 90] {
+            return None;
+        }
+        let long = |index: usize| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
+        let mut array_uuid = [0; 16];
+        for (part, index) in array_uuid.chunks_mut(4).zip([5, 13, 14, 15]) {
+            part.copy_from_slice(&word(index).to_le_bytes());
+        }
+        let slot_count = word(10) as usize;
+        // The descriptor of this member: number, major, minor, slot, state.
+        let (dev_number, slot, is_in_sync) = (word(992), word(995) as usize, word(996) & 4 != 0);
+        Some(Self {
+            array_uuid,
+            level: word(7) as i32,
+            layout: word(64),
+            size_bytes: word(8) as usize * 1024,
+            chunk_bytes: word(65) as usize,
+            slot_count,
+            data_offset: 0,
+            data_bytes: at,
+            dev_number,
+            events: long(39),
+            resync_sectors: if word(33) & 1 != 0 { IN_SYNC } else { 0 },
+            slot: (is_in_sync && slot < slot_count).then_some(slot),
+        })
     }
 
     fn at(image: &[u8], at: usize) -> Option<Self> {
@@ -426,6 +460,7 @@ impl RawStripe {
                 let inner = Self::raid5(n - 1, layout - 16, index);
                 return Self::with_q(n, inner.p, n - 1, inner.data);
             }
+            8..=10 => return Self::ddf(n, layout, index),
             other => panic!("RAID 6 layout {other} is not known to the raw checker"),
         };
         let data = match layout {
@@ -433,6 +468,21 @@ impl RawStripe {
             _ => (0..n).filter(|&slot| slot != p && slot != q).collect(),
         };
         Self::with_q(n, p, q, data)
+    }
+
+    /// DDF's three. P goes round, upwards (8) or downwards (9 begins a step later), with Q behind
+    /// it or, where the data continues (10), before it. The exponent of a slot is its number.
+    fn ddf(n: usize, layout: u32, index: usize) -> Self {
+        let p = match layout {
+            8 => index % n,
+            9 => n - 1 - (index + 1) % n,
+            _ => n - 1 - index % n,
+        };
+        let q = if layout == 10 { (p + n - 1) % n } else { (p + 1) % n };
+        let first = if layout == 10 { p + 1 } else { 0 };
+        let slots = (first..first + n).map(|slot| slot % n);
+        let data: Vec<usize> = slots.filter(|&slot| slot != p && slot != q).collect();
+        Self { p, q: Some(q), exponents: data.clone(), data }
     }
 
     /// Exponents count data slots upwards from the one behind Q, whatever their order as data.
