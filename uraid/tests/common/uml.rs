@@ -113,16 +113,23 @@ impl Guest {
         panic!("the guest ended or hangs ({ended:?})\n{output}\nconsole:\n{tail}");
     }
 
-    /// Cuts the power.
-    pub fn cut(self) {
-        drop(self);
+    /// Cuts the power; returns what the last step had printed.
+    pub fn cut(mut self) -> String {
+        self.kill();
+        let last = self.steps.saturating_sub(1);
+        let output = fs::read(self.path(&format!("{last}.out"))).unwrap_or_default();
+        String::from_utf8_lossy(&output).into_owned()
+    }
+
+    fn kill(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
