@@ -27,6 +27,7 @@ mod file;
 mod limits;
 mod logs;
 mod member;
+mod members;
 mod membership;
 mod memory;
 mod metadata;
@@ -50,6 +51,7 @@ pub use buffer::Buffer;
 pub use error::Error;
 pub use limits::{Extent, Limits};
 pub use member::{MemberDevice, MemoryDevice};
+pub use members::{MemberQueue, Members};
 pub use options::{
     Added, Backend, BitmapChoice, CreateOptions, MemoryOptions, MetadataVersion, OpenOptions,
 };

@@ -122,7 +122,7 @@ pub(crate) fn stripe_bytes(geometry: &Geometry) -> u64 {
 }
 
 /// Decides between rings and blocking calls.
-fn choose_uring(backend: Backend) -> Result<bool, Error> {
+pub(crate) fn choose_uring(backend: Backend) -> Result<bool, Error> {
     if backend == Backend::Blocking {
         return Ok(false);
     }
