@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use raid_core::parity::Kernel;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 /// What the figures depend on.
@@ -11,6 +13,11 @@ pub(crate) struct Machine {
     pub(crate) cpu_count: usize,
     pub(crate) architecture: &'static str,
     pub(crate) system: String,
+    /// What of the CPU's instruction sets the parity kernels could use.
+    pub(crate) cpu_flags: Vec<String>,
+    /// The parity kernel that the engine uses here.
+    pub(crate) parity_kernel: &'static str,
+    pub(crate) memory_bytes: u64,
     /// The largest cache that the system tells of.
     pub(crate) last_cache_bytes: u64,
     /// Processes that wanted to run in the last minute, before the run.
@@ -28,6 +35,9 @@ impl Machine {
             cpu_count: std::thread::available_parallelism().map_or(1, Into::into),
             architecture: std::env::consts::ARCH,
             system: format!("{} {}", name.to_string_lossy(), release.to_string_lossy()),
+            cpu_flags: cpu_flags(),
+            parity_kernel: Kernel::best().name(),
+            memory_bytes: memory_bytes("MemTotal:").unwrap_or(0),
             last_cache_bytes: last_cache_bytes(),
             load_before: load(),
             load_after: 0.0,
@@ -43,10 +53,71 @@ pub(crate) fn load() -> f64 {
 
 /// Memory that can be had without swapping, if the system tells.
 pub(crate) fn available_bytes() -> Option<u64> {
+    memory_bytes("MemAvailable:")
+}
+
+/// A line of what the system tells of its memory.
+fn memory_bytes(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// Processor time of this process, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct CpuTime {
+    /// In user space and in the kernel together, to the nanosecond.
+    total: f64,
+    /// In the kernel, in ticks of 10 ms.
+    system: f64,
+}
+
+impl CpuTime {
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let system = (self.system - before.system).max(0.0);
+        Self { total: (self.total - before.total).max(0.0), system }
+    }
+
+    pub(crate) fn max(self, other: Self) -> Self {
+        if other.total > self.total { other } else { self }
+    }
+
+    pub(crate) fn total(&self) -> f64 {
+        self.total
+    }
+
+    /// The part in the kernel, as far as ticks tell.
+    pub(crate) fn system(&self) -> f64 {
+        self.system.min(self.total)
+    }
+
+    pub(crate) fn user(&self) -> f64 {
+        self.total - self.system()
+    }
+}
+
+/// Processor time of all threads so far.
+pub(crate) fn cpu_time() -> CpuTime {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let total = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything; the 15th field of all is the 13th of these.
+    let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let ticks: f64 = fields.split(' ').nth(12).and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    let ticks_a_second = rustix::param::clock_ticks_per_second() as f64;
+    CpuTime { total, system: ticks / ticks_a_second }
+}
+
+/// The flags of the CPU that matter to parity.
+fn cpu_flags() -> Vec<String> {
+    const WANTED: [&str; 9] =
+        ["sse2", "ssse3", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "gfni", "asimd"];
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let is_flags = |line: &&str| line.starts_with("flags") || line.starts_with("Features");
+    let line = text.lines().find(is_flags).unwrap_or_default();
+    let has = |flag: &&str| line.split_whitespace().any(|word| word == *flag);
+    WANTED.into_iter().filter(has).map(str::to_owned).collect()
 }
 
 /// The CPU's name with family and model, where there are such.

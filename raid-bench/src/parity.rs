@@ -17,15 +17,15 @@ mod rounds;
 mod text;
 
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use memmap2::MmapMut;
 use pulp::Arch;
 use raid_core::parity::Kernel;
+use regex::Regex;
 
-use crate::cli::{Parity, Peer};
+use crate::cli::{Output, Parity, Peer};
 use crate::machine::{self, Machine};
 use crate::output;
 use isal::Isal;
@@ -49,8 +49,8 @@ pub(crate) enum Failure {
     Map(io::Error),
     #[error("kernel {kernel} found wrong parity in {case}")]
     Mismatch { kernel: &'static str, case: String },
-    #[error("{}: {}", .0.display(), .1)]
-    Write(PathBuf, io::Error),
+    #[error(transparent)]
+    Write(#[from] output::WriteFailed),
     #[error("JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -82,6 +82,24 @@ pub(crate) fn run(options: &Parity) -> Result<(), Failure> {
         output::print(&text::table(&report))?;
     }
     Ok(())
+}
+
+/// A few rows for a report of everything: P and P+Q by the kernel that the engine uses.
+pub(crate) fn short() -> Result<Vec<crate::report::ParityRow>, Failure> {
+    let filter = Regex::new("^gen_(p|pq)/8x64K/").map_err(|_| Failure::NoCase)?;
+    let kernels = vec![Kernel::best().name().to_owned()];
+    let output = Output { json: None, html: None };
+    let (filter, peers) = (Some(filter), Vec::new());
+    let options = Parity { output, quick: true, filter, kernels, repeats: 5, peers };
+    let report = measure(&options)?;
+    let row = |row: &report::Row| crate::report::ParityRow {
+        case: format!("{} {}", row.op, text::shape(row)),
+        kernel: row.kernel,
+        gb_s: row.gb_s,
+        limit_gb_s: row.limit_gb_s,
+        ratio: row.limit_ratio,
+    };
+    Ok(report.rows.iter().map(row).collect())
 }
 
 fn measure(options: &Parity) -> Result<Report, Failure> {
