@@ -257,7 +257,7 @@ fn compare(
     Ok(())
 }
 
-/// Who is measured in a round, in order: the first one of two gets more of a disk that saves up what
+/// Who is measured in a round, in order: the first one of two gets more of a disk that saves what
 /// it was not asked for, so they change places.
 pub(crate) fn turns(round: u64) -> [bool; 2] {
     let ours_first = round % 2 == 1;

@@ -119,7 +119,8 @@ fn rows(page: &mut Page, report: &Report) {
     }
     page.title(
         "What the members can do, and what of it the array gives",
-        "The full width is the limit, measured in the same run in turns with the array; the mark is \
+        "The full width is the limit, measured in the same run in turns with the array; the mark \
+         is \
          the goal.",
     );
     for row in &report.rows {
@@ -173,7 +174,8 @@ fn atto(page: &mut Page, report: &Report) {
     }
     page.title(
         "ATTO: transfers of growing size",
-        "256 MiB, past the page cache, four transfers under way. MB/s of 10^6 bytes; all charts have \
+        "256 MiB, past the page cache, four transfers under way. MB/s of 10^6 bytes; all charts \
+         have \
          the same scale.",
     );
     page.put("<p class=\"key\"><i class=\"write\"></i>write<i class=\"read\"></i>read</p>\n");
@@ -264,7 +266,8 @@ fn hdtune(page: &mut Page, tune: &HdTune) {
     let (transfer, access) = (&tune.transfer, &tune.access_ms);
     let _ = writeln!(
         page.0,
-        "<p>Transfer: least {}, median {}, most {} MB/s. Access: median {:.3} ms, most {:.3} ms.</p>",
+        "<p>Transfer: least {}, median {}, most {} MB/s. Access: median {:.3} ms, most {:.3} \
+         ms.</p>",
         figure(transfer.min / MB),
         figure(transfer.median / MB),
         figure(transfer.max / MB),
@@ -332,7 +335,8 @@ fn parity(page: &mut Page, report: &Report) {
         let figures = format!("{} of {} GB/s", figure(row.gb_s), figure(row.limit_gb_s));
         let _ = write!(
             page.0,
-            "<div class=\"row\"><div><b>{case}, {kernel}</b><span>{figures} · <b>{:.2}</b></span></div>",
+            "<div class=\"row\"><div><b>{case}, {kernel}</b><span>{figures} · \
+             <b>{:.2}</b></span></div>",
             row.ratio
         );
         page.bar(row.ratio, "good", Some(0.95));
@@ -343,8 +347,9 @@ fn parity(page: &mut Page, report: &Report) {
 fn published(page: &mut Page, report: &Report) {
     page.title(
         "Published by others, on other hardware",
-        "Nothing here was run by this program. The full width is what so many members could give; the \
-         bar is the ratio to one member of the same array in the same test. Solid bars are this run.",
+        "Nothing here was run by this program. The full width is what so many members could give; \
+         the bar is the ratio to one member of the same array in the same test. Solid bars are \
+         this run.",
     );
     for (what, ratio, ideal) in ours_to_member(report) {
         let words = format!("this run, {}: {what}", report.settings.level);

@@ -75,8 +75,8 @@ pub(crate) fn measure(
     progress: &Progress,
 ) -> Result<(), Failure> {
     run.report.notes.push(
-        "spool: a raw file map, not a file system: no block device of the kernel is used; files lie \
-         in the order of their names, metadata is not read"
+        "spool: a raw file map, not a file system: no block device of the kernel is used; files \
+         are in the order of their names, metadata is not read"
             .to_owned(),
     );
     progress.expect(6);

@@ -272,9 +272,9 @@ fn plan_outer(
             device_flags: 0,
         });
     }
-    // Version 0.90 has no words for a RAID 0. Nor may the outer superblock lie in front: as the data of
-    // the inner arrays begins with their members, it would be found as that of a member, and mdadm
-    // believes the newer one.
+    // Version 0.90 has no words for a RAID 0. Nor may the outer superblock lie in front: as the
+    // data of the inner arrays begins with their members, it would be found as that of a member,
+    // and mdadm believes the newer one.
     let outer_minor = match options.metadata {
         MetadataVersion::V0_90 => Minor::V1_0,
         version => minor(version),

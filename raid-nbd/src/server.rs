@@ -18,7 +18,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ struct Running<T> {
 /// which hangs does not get to its end in the kernel before they are answered: it is not waited
 /// for any longer than for its result.
 #[derive(Debug)]
-struct Thread<T>(mpsc::Receiver<T>);
+struct Thread<T>(Mutex<mpsc::Receiver<T>>);
 
 impl<T: Send + 'static> Thread<T> {
     fn start(name: String, body: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
@@ -167,12 +167,12 @@ impl<T: Send + 'static> Thread<T> {
             let _ = sender.send(body());
         };
         thread::Builder::new().name(name).spawn(body)?;
-        Ok(Self(receiver))
+        Ok(Self(Mutex::new(receiver)))
     }
 
     /// Waits for the result; `None` if the thread has panicked.
     fn result(self) -> Option<T> {
-        self.0.recv().ok()
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).recv().ok()
     }
 }
 

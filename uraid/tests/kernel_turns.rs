@@ -241,8 +241,8 @@ fn arrays_of_a_kernel_that_loses_its_power_are_made_right_here() {
     }
 }
 
-/// Opens an array after a power cut, and judges what becomes of it; `seed` is that of what was being
-/// written.
+/// Opens an array after a power cut, and judges what becomes of it; `seed` is that of what was
+/// being written.
 fn make_right(array: &mut Array, options: &str, seed: u64) {
     let name = &array.name;
     let server = Server::start(&array.folder, &array.members);
