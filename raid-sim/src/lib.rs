@@ -61,6 +61,17 @@ pub fn run(seed: u64) -> Verdict {
     verdict(seed, None)
 }
 
+/// Plays the story that a tape of bytes tells: array, requests, faults and crashes are read from it,
+/// four bytes for each decision, and any bytes tell some story. For fuzzers, which turn bytes over
+/// until something new happens.
+#[must_use]
+pub fn run_tape(tape: &[u8]) -> Verdict {
+    let script = Script::of_tape(tape);
+    let outcome = story::play(&script);
+    let (counts, trace, violation) = (outcome.counts, outcome.trace, outcome.violation);
+    Verdict { seed: script.options.seed, counts, trace, violation }
+}
+
 /// Plays the story of a seed with a member that lies (`flush`, `lost-write`, `misdirected`,
 /// `bit-rot` or `torn-sector`), which no array without checksums survives: the oracle is tested.
 /// `None` if there is no such lie.

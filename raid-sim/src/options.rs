@@ -8,7 +8,7 @@ use std::fmt;
 use raid_core::geometry::{Geometry, GeometrySpec, Layout, Level};
 
 use crate::disk::Lie;
-use crate::random::Random;
+use crate::random::{Random, mix};
 
 /// The data offset on every member: superblock, bitmap, then data.
 pub(crate) const DATA_OFFSET: u64 = 16384;
@@ -226,7 +226,17 @@ struct Swarm {
 impl Script {
     /// The story of a seed.
     pub(crate) fn of_seed(seed: u64, lie: Option<Lie>) -> Self {
-        let mut random = Random::new(seed);
+        Self::drawn(seed, lie, Random::new(seed))
+    }
+
+    /// The story that a tape of bytes tells: any bytes tell one. What the tape is too short for
+    /// follows from its hash.
+    pub(crate) fn of_tape(tape: &[u8]) -> Self {
+        let seed = tape.iter().fold(1, |seed, byte| mix(seed ^ u64::from(*byte)));
+        Self::drawn(seed, None, Random::with_tape(seed, tape))
+    }
+
+    fn drawn(seed: u64, lie: Option<Lie>, mut random: Random) -> Self {
         let shape = shape(&mut random);
         let options = Options {
             seed,

@@ -1,8 +1,17 @@
-//! Numbers from a seed (splitmix64, Steele et al. 2014): the only source of chance.
+//! Numbers from a seed (splitmix64, Steele et al. 2014): the only source of chance. Or first from a
+//! tape: then every number of a story's beginning is in the hands of who wrote it, a fuzzer.
+
+/// Bytes of a tape that one number takes, little-endian.
+const TAPE_BYTES: usize = 4;
 
 /// A generator. Two of one seed give the same numbers on every machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random {
+    state: u64,
+    /// What is left of a tape, which comes first.
+    tape: Vec<u8>,
+    at: usize,
+}
 
 /// Mixes a number: neighbouring ones become unlike.
 pub(crate) fn mix(number: u64) -> u64 {
@@ -14,12 +23,23 @@ pub(crate) fn mix(number: u64) -> u64 {
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(mix(seed))
+        Self { state: mix(seed), tape: Vec::new(), at: 0 }
+    }
+
+    /// Reads a tape first, and goes on as with `seed` behind its end.
+    pub(crate) fn with_tape(seed: u64, tape: &[u8]) -> Self {
+        Self { tape: tape.to_vec(), ..Self::new(seed) }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        if let Some(word) =
+            self.tape.get(self.at..).and_then(|rest| rest.first_chunk::<TAPE_BYTES>())
+        {
+            self.at += TAPE_BYTES;
+            return u64::from(u32::from_le_bytes(*word));
+        }
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.state)
     }
 
     /// A number below `limit`, which is above 0.

@@ -1,0 +1,6 @@
+//! Write-intent bitmaps.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    raid_core::md::fuzz::fuzz_bitmap(bytes);
+});
