@@ -154,6 +154,18 @@ impl Bed {
         !self.paths.is_empty()
     }
 
+    /// Whether members are files of one file system.
+    pub(crate) fn share_a_disk(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let device = |path: &PathBuf| {
+            let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+            metadata.map(|metadata| metadata.dev())
+        };
+        let mut devices = self.paths.iter().map(device);
+        let first = devices.next().flatten();
+        first.is_some() && devices.all(|device| device == first)
+    }
+
     /// How everything is opened.
     pub(crate) fn open_options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();

@@ -79,51 +79,59 @@ pub(crate) fn measure_rest(
     loaded_row(run, bed, options, progress)
 }
 
+/// How long something took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    seconds: f64,
+    /// The speed that the array told last, since its walk had begun: without what comes before and
+    /// behind.
+    walking: f64,
+}
+
 /// Waits until a state has come; returns how long that took.
-fn wait_until(array: &Array, wanted: impl Fn(&Status) -> bool) -> Result<f64, Failure> {
+fn wait_until(array: &Array, wanted: impl Fn(&Status) -> bool) -> Result<Time, Failure> {
     let began = Instant::now();
-    while !wanted(&array.status()) {
+    let mut walking = 0;
+    loop {
+        let status = array.status();
+        if wanted(&status) {
+            break;
+        }
+        let speeds = status.groups.iter().map(|group| group.sync_bytes_per_second);
+        walking = speeds.max().filter(|speed| *speed > 0).unwrap_or(walking);
         if began.elapsed() > PATIENCE {
             let reason = format!("nothing has come of it after {PATIENCE:?}");
             return Err(Failure::Impossible(reason));
         }
         thread::sleep(GLANCE);
     }
-    Ok(began.elapsed().as_secs_f64())
+    Ok(Time { seconds: began.elapsed().as_secs_f64(), walking: walking as f64 })
 }
 
 /// Waits until redundancy is right and nothing goes on.
-pub(crate) fn wait_in_sync(array: &Array) -> Result<f64, Failure> {
+pub(crate) fn wait_in_sync(array: &Array) -> Result<Time, Failure> {
     wait_until(array, |status| {
         let is_quiet = |group: &raid_io::GroupStatus| group.in_sync && group.sync_action == "idle";
         status.degraded == 0 && status.groups.iter().all(is_quiet)
     })
 }
 
-/// Takes the victim out and in again; returns the seconds until it is in sync. `meanwhile` is done
-/// once it is on its way.
-fn rebuild(
-    bed: &Bed,
-    array: &Array,
-    meanwhile: impl FnOnce() -> Result<(), Failure>,
-) -> Result<f64, Failure> {
+/// Takes the victim out and in again; returns the time until it is in sync.
+fn rebuild(bed: &Bed, array: &Array) -> Result<Time, Failure> {
     let victim: &Path = &bed.paths[VICTIM];
     array.fail(victim)?;
     array.remove(victim)?;
     let began = Instant::now();
     array.add(victim, true)?;
-    meanwhile()?;
-    wait_until(array, |status| status.degraded == 0)?;
-    Ok(began.elapsed().as_secs_f64())
+    let time = wait_until(array, |status| status.degraded == 0)?;
+    Ok(Time { seconds: began.elapsed().as_secs_f64(), ..time })
 }
 
-/// Checks everything; returns the seconds it took.
-fn check(array: &Array) -> Result<f64, Failure> {
+/// Checks everything; returns the time it took.
+fn check(array: &Array) -> Result<Time, Failure> {
     let before = array.status().statistics.scrubs;
-    let began = Instant::now();
     array.scrub(Repair::None)?;
-    wait_until(array, |status| status.statistics.scrubs > before)?;
-    Ok(began.elapsed().as_secs_f64())
+    wait_until(array, |status| status.statistics.scrubs > before)
 }
 
 /// Raw members: each with the same I/O at the same time, one of them written if asked for.
@@ -151,7 +159,7 @@ fn raw(
 
 /// One side of a build row: seconds of each round, raw rates of one member and of all together.
 struct Rounds {
-    seconds: Vec<f64>,
+    times: Vec<Time>,
     alone: Vec<Sample>,
     together: Vec<Sample>,
     together_members: usize,
@@ -159,7 +167,7 @@ struct Rounds {
 
 fn row(run: &Run, bed: &Bed, pattern: &'static str, limit_is: &str, rounds: &Rounds) -> Row {
     let bytes = bed.part_bytes;
-    let rates: Vec<f64> = rounds.seconds.iter().map(|seconds| rate(bytes, *seconds)).collect();
+    let rates: Vec<f64> = rounds.times.iter().map(|time| rate(bytes, time.seconds)).collect();
     let limits: Vec<f64> = rounds.alone.iter().map(Sample::rate).collect();
     let each = |sample: &Sample| sample.rate() / rounds.together_members as f64;
     let together: Vec<f64> = rounds.together.iter().map(each).collect();
@@ -167,7 +175,7 @@ fn row(run: &Run, bed: &Bed, pattern: &'static str, limit_is: &str, rounds: &Rou
     let ratio = paired_ratio(&rates, &limits);
     let from = circumstances(run, bed);
     let mut flags = Vec::new();
-    let shortest = Summary::of(rounds.seconds.iter().copied()).min;
+    let shortest = Summary::of(rounds.times.iter().map(|time| time.seconds)).min;
     if shortest < 0.1 {
         flags.push(format!("short: the whole took {shortest:.3} s; see --member-size"));
     }
@@ -200,13 +208,14 @@ fn row(run: &Run, bed: &Bed, pattern: &'static str, limit_is: &str, rounds: &Rou
         goal: Some(GOAL),
         same_io: is_shared.then(|| Summary::of(together.iter().copied()).median),
         same_io_ratio: is_shared.then(|| paired_ratio(&rates, &together)),
+        walking: Some(Summary::of(rounds.times.iter().map(|time| time.walking)).median),
         durable: None,
         p50_us: figures.p50_us,
         p99_us: figures.p99_us,
         p999_us: figures.p999_us,
         depth_achieved: figures.depth_achieved,
         cpu_seconds_per_gb: 0.0,
-        samples: rounds.seconds.len(),
+        samples: rounds.times.len(),
         flags,
     }
 }
@@ -233,15 +242,16 @@ fn resync_row(
     let members = rebuild_members(bed);
     let together_members = members.len();
     let mut rounds =
-        Rounds { seconds: Vec::new(), alone: Vec::new(), together: Vec::new(), together_members };
+        Rounds { times: Vec::new(), alone: Vec::new(), together: Vec::new(), together_members };
     for round in 0..u64::from(options.repeats) {
         progress.step(format!("resync, round {}", round + 1));
         rounds.alone.push(raw(bed, options, &[VICTIM], Some(VICTIM), round)?);
         rounds.together.push(raw(bed, options, &members, Some(VICTIM), round)?);
         let began = Instant::now();
         let array = bed.create(false, false)?;
-        wait_in_sync(&array)?;
-        rounds.seconds.push(began.elapsed().as_secs_f64());
+        let time = wait_in_sync(&array)?;
+        let seconds = began.elapsed().as_secs_f64();
+        rounds.times.push(Time { seconds, ..time });
         array.stop()?;
     }
     let row = row(run, bed, "resync", "one raw member's writes", &rounds);
@@ -259,13 +269,13 @@ pub(crate) fn rebuild_row(
     let members = rebuild_members(bed);
     let together_members = members.len();
     let mut rounds =
-        Rounds { seconds: Vec::new(), alone: Vec::new(), together: Vec::new(), together_members };
+        Rounds { times: Vec::new(), alone: Vec::new(), together: Vec::new(), together_members };
     for round in 0..u64::from(options.repeats) {
         progress.step(format!("rebuild, round {}", round + 1));
         rounds.alone.push(raw(bed, options, &[VICTIM], Some(VICTIM), round)?);
         rounds.together.push(raw(bed, options, &members, Some(VICTIM), round)?);
         let array = bed.open(None)?;
-        rounds.seconds.push(rebuild(bed, &array, || Ok(()))?);
+        rounds.times.push(rebuild(bed, &array)?);
         array.stop()?;
     }
     let row = row(run, bed, "rebuild", "one raw member's writes", &rounds);
@@ -283,14 +293,14 @@ pub(crate) fn check_row(
     let all: Vec<usize> = (0..bed.shape.members).collect();
     let together_members = all.len();
     let mut rounds =
-        Rounds { seconds: Vec::new(), alone: Vec::new(), together: Vec::new(), together_members };
+        Rounds { times: Vec::new(), alone: Vec::new(), together: Vec::new(), together_members };
     let mut mismatches = 0;
     for round in 0..u64::from(options.repeats) {
         progress.step(format!("check, round {}", round + 1));
         rounds.alone.push(raw(bed, options, &[VICTIM], None, round)?);
         rounds.together.push(raw(bed, options, &all, None, round)?);
         let array = bed.open(None)?;
-        rounds.seconds.push(check(&array)?);
+        rounds.times.push(check(&array)?);
         let status = array.status();
         mismatches += status.groups.iter().map(|group| group.mismatch_sectors).sum::<u64>();
         array.stop()?;
@@ -318,13 +328,13 @@ fn limited_rows(run: &mut Run, bed: &Bed, progress: &Progress) -> Result<(), Fai
         let speed = (full(run, pattern) * HELD_TO) as u64;
         let array = bed.open(None)?;
         array.set_speed(Some(0), Some(speed.max(1)));
-        let seconds = match pattern {
-            "rebuild" => rebuild(bed, &array, || Ok(()))?,
+        let time = match pattern {
+            "rebuild" => rebuild(bed, &array)?,
             _ => check(&array)?,
         };
         array.stop()?;
         let rounds = Rounds {
-            seconds: vec![seconds],
+            times: vec![time],
             alone: Vec::new(),
             together: Vec::new(),
             together_members: 1,
@@ -356,7 +366,7 @@ fn loaded_row(
     let job = Job::new("load", Order::Random, 64 << 10, depth, len).reads(70);
     let quiet = target.run(&timed(job.clone(), options, 1), 1)?;
     let over = AtomicBool::new(false);
-    let (seconds, loaded) = thread::scope(|scope| {
+    let (time, loaded) = thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut samples = Vec::new();
             while !over.load(Ordering::Relaxed) {
@@ -366,18 +376,14 @@ fn loaded_row(
             }
             Ok::<_, Failure>(samples)
         });
-        let seconds = rebuild(bed, array, || Ok(()));
+        let time = rebuild(bed, array);
         over.store(true, Ordering::Relaxed);
         let samples = load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok::<_, Failure>((seconds?, samples?))
+        Ok::<_, Failure>((time?, samples?))
     })?;
     target.stop()?;
-    let rounds = Rounds {
-        seconds: vec![seconds],
-        alone: Vec::new(),
-        together: Vec::new(),
-        together_members: 1,
-    };
+    let rounds =
+        Rounds { times: vec![time], alone: Vec::new(), together: Vec::new(), together_members: 1 };
     let mut row = row(run, bed, "rebuild_under_load", "the rebuild without load", &rounds);
     (row.limit, row.ratio) = (full, if full > 0.0 { row.achieved / full } else { 0.0 });
     (row.goal, row.flags) = (None, Vec::new());

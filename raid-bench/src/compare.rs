@@ -14,9 +14,9 @@ use crate::shape::LevelChoice;
 use crate::spool;
 
 /// A part of the usual time of a sample.
-const ATTO_PART: f64 = 0.25;
+const ATTO_PART: f64 = 0.5;
 /// Transfer sizes of the short ATTO: a quarter of them all.
-const ATTO_SIZES: [u64; 6] = [512, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20];
+const ATTO_SIZES: [u64; 5] = [512, 4 << 10, 64 << 10, 1 << 20, 8 << 20];
 /// Points of the short curve, and dots.
 const CURVE: (u64, u64) = (32, 150);
 

@@ -120,6 +120,13 @@ pub(crate) fn prepare(
     settings.direct = bed.is_direct() && options.member_kind == MemberKind::File;
     settings.members = bed.shape.members;
     array.stop()?;
+    if bed.share_a_disk() {
+        run.report.notes.push(
+            "all members lie on one file system: one of them alone has its whole speed, together \
+             they share it; the rows of build are to be read by their same I/O at once"
+                .to_owned(),
+        );
+    }
     if !bed.has_superblocks()
         && bed.shape.is_redundant()
         && options.member_kind == MemberKind::Memory
@@ -316,6 +323,7 @@ impl Contest<'_> {
             goal,
             same_io: None,
             same_io_ratio: None,
+            walking: None,
             durable: (durable > 0.0).then_some(durable),
             p50_us: figures.p50_us,
             p99_us: figures.p99_us,

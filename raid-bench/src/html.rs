@@ -138,6 +138,9 @@ fn rows(page: &mut Page, report: &Report) {
             let same = amount(same, row.unit);
             words += &format!("; the same member I/O, raw, at once: {same}, ratio {ratio:.2}");
         }
+        if let Some(walking) = row.walking {
+            words += &format!("; while it walked {}", amount(walking, row.unit));
+        }
         if let Some(durable) = row.durable {
             words += &format!("; durable {}", amount(durable, row.unit));
         }

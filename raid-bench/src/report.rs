@@ -99,6 +99,9 @@ pub(crate) struct Row {
     pub(crate) same_io: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) same_io_ratio: Option<f64>,
+    /// Of a build: the speed of the walk alone, without what comes before and behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) walking: Option<f64>,
     /// What was durable, of what was acknowledged; only of writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) durable: Option<f64>,
@@ -321,6 +324,7 @@ pub(crate) fn sample_row() -> Row {
         goal: Some(0.97),
         same_io: Some(1e9),
         same_io_ratio: Some(1.9),
+        walking: None,
         durable: Some(1e9),
         p50_us: 100.0,
         p99_us: 200.0,

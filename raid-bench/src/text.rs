@@ -139,6 +139,9 @@ fn row_line(text: &mut String, row: &Row) {
         let same = amount(same, row.unit);
         push(text, &format!("    the same member I/O, raw, at once: {same}; ratio {ratio:.2}"));
     }
+    if let Some(walking) = row.walking {
+        push(text, &format!("    while it walked: {}", amount(walking, row.unit)));
+    }
     if let Some(durable) = row.durable {
         push(text, &format!("    durable: {}", amount(durable, row.unit)));
     }
