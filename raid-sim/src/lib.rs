@@ -61,9 +61,9 @@ pub fn run(seed: u64) -> Verdict {
     verdict(seed, None)
 }
 
-/// Plays the story that a tape of bytes tells: array, requests, faults and crashes are read from it,
-/// four bytes for each decision, and any bytes tell some story. For fuzzers, which turn bytes over
-/// until something new happens.
+/// Plays the story that a tape of bytes tells: array, requests, faults and crashes are read from
+/// it, four bytes for each decision, and any bytes tell some story. For fuzzers, which turn bytes
+/// over until something new happens.
 #[must_use]
 pub fn run_tape(tape: &[u8]) -> Verdict {
     let script = Script::of_tape(tape);
