@@ -2,10 +2,11 @@
 //!
 //! Time is counted in ticks, four to a deadline: operations carry the tick that they began at, so
 //! that no clock is read for them. An operation is late when four whole ticks lie behind it, which
-//! is after one deadline at least and one and a quarter at most.
+//! is after one deadline at least and one and a quarter at most. A process, or a machine, that was
+//! stopped for an hour has aged by one tick: members that were stopped with it get their time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,17 +20,18 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The time that passes, in ticks.
 pub(crate) struct Clock {
-    began: Instant,
     /// `None`: operations have no deadline.
     deadline: Option<Duration>,
     now: AtomicU32,
+    /// When the present tick began.
+    since: Mutex<Instant>,
 }
 
 impl Clock {
     /// Returns a clock for operations that may take `deadline`, or any time if that is zero.
     pub(crate) fn new(deadline: Duration) -> Self {
         let deadline = (!deadline.is_zero()).then_some(deadline);
-        Self { began: Instant::now(), deadline, now: AtomicU32::new(0) }
+        Self { deadline, now: AtomicU32::new(0), since: Mutex::new(Instant::now()) }
     }
 
     /// Returns the length of a tick; `None` if operations have no deadline.
@@ -44,9 +46,15 @@ impl Clock {
 
     /// Looks at the system's clock.
     pub(crate) fn refresh(&self) {
-        if let Some(tick) = self.tick() {
-            let now = self.began.elapsed().as_nanos() / tick.as_nanos();
-            self.now.fetch_max(u32::try_from(now).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.refresh_at(Instant::now());
+    }
+
+    fn refresh_at(&self, time: Instant) {
+        let Some(tick) = self.tick() else { return };
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if time.saturating_duration_since(*since) >= tick {
+            *since = time;
+            self.now.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -124,6 +132,24 @@ mod tests {
         assert!(Clock::is_late(3, 8));
         // A queue may have a newer tick than the one that looks.
         assert!(!Clock::is_late(8, 3));
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_has_aged_by_one_tick() {
+        let clock = Clock::new(Duration::from_secs(4));
+        let begin = *clock.since.lock().unwrap();
+        let at = |seconds: f64| clock.refresh_at(begin + Duration::from_secs_f64(seconds));
+        at(0.9);
+        assert_eq!(clock.now(), 0);
+        at(1.0);
+        at(1.5);
+        assert_eq!(clock.now(), 1);
+        at(2.1);
+        at(3600.0);
+        at(3600.5);
+        assert_eq!(clock.now(), 3);
+        at(3601.0);
+        assert_eq!(clock.now(), 4);
     }
 
     #[test]

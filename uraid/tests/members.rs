@@ -118,6 +118,25 @@ fn each_member_is_failed_under_load_and_another_takes_over() {
     }
 }
 
+/// A server that was stopped for longer than members may take to answer does not blame them.
+#[test]
+fn a_server_that_was_suspended_keeps_its_members() {
+    let shape = Shape { level: "5", layout: None, members: 4 };
+    let folder = scratch();
+    let members = shape.create(folder.path(), "64K", MEMBER_BYTES);
+    let server = Server::start_with(folder.path(), &members, &["--io-timeout", "2"]);
+    let size = server.status()["size_bytes"].as_u64().unwrap() as usize;
+    let load = Load::on(&server, vec![0; size]);
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(200));
+        server.pause(Duration::from_secs(3));
+    }
+    let content = load.end();
+    assert_eq!(server.status()["degraded"], 0, "{}", server.log());
+    server.stop();
+    judge(&members, &content);
+}
+
 /// Each member in turn is copied to another one under load, which takes its place.
 #[test]
 fn each_member_is_replaced_under_load() {

@@ -114,6 +114,14 @@ impl Server {
         assert!(output.status.success() && status.success(), "{status}: {said}\n{}", self.log());
     }
 
+    /// Stops the process for a while, as somebody who suspends a machine.
+    pub fn pause(&self, time: Duration) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        thread::sleep(time);
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+
     /// Sends a signal and waits for the end.
     pub fn signal(mut self, signal: Signal) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
