@@ -6,7 +6,8 @@
 //! stopped for an hour has aged by one tick: members that were stopped with it get their time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,10 +74,9 @@ impl Clock {
 pub(crate) type Call = Box<dyn FnOnce(&Member) -> Result<(), Error> + Send>;
 
 /// Makes calls that may block, each for another member, side by side. Returns the results in order;
-/// a member that has not answered within `patience` has failed. Its call goes on, keeps the member
+/// a member that has not answered within `patience` and a quarter has failed. Its call goes on, keeps the member
 /// open and locked, and nobody hears of its end.
 pub(crate) fn call_all(calls: Vec<(Member, Call)>, patience: Duration) -> Vec<Result<(), Error>> {
-    let until = Instant::now() + patience;
     let (sender, receiver) = mpsc::channel();
     let members: Vec<Member> = calls.iter().map(|(member, _)| member.clone()).collect();
     let mut results: Vec<Option<Result<(), Error>>> = calls.iter().map(|_| None).collect();
@@ -87,25 +87,43 @@ pub(crate) fn call_all(calls: Vec<(Member, Call)>, patience: Duration) -> Vec<Re
             continue;
         }
         let sender = sender.clone();
+        // Shared, so that it is still here if no thread can be had.
+        let call = Arc::new(Mutex::new(Some(call)));
+        let theirs = (Arc::clone(&call), member.clone());
         let work = move || {
-            let result = call(&member);
+            let (call, member) = theirs;
+            let call = call.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let result = call.map_or(Ok(()), |call| call(&member));
             drop(member);
             // Nobody listens any more if it took too long.
             let _ = sender.send((index, result));
         };
         match thread::Builder::new().name("uraid-call".into()).spawn(work) {
             Ok(_) => waiting += 1,
-            Err(source) => {
-                let error = Error::System { action: "start a thread", source };
-                results[index] = Some(Err(error));
+            Err(error) => {
+                // The member is not to blame: better one after the other than without it.
+                tracing::warn!("cannot start a thread for a call to a member: {error}");
+                let call = call.lock().unwrap_or_else(PoisonError::into_inner).take();
+                results[index] = call.map(|call| call(&member));
             }
         }
     }
-    while waiting > 0 {
-        let left = until.saturating_duration_since(Instant::now());
-        let Ok((index, result)) = receiver.recv_timeout(left) else { break };
-        results[index] = Some(result);
-        waiting -= 1;
+    // A call that panicked answers by that.
+    drop(sender);
+    let slice = patience / TICKS;
+    let mut left = patience + slice;
+    while waiting > 0 && !left.is_zero() {
+        let begun = Instant::now();
+        match receiver.recv_timeout(slice.min(left)) {
+            Ok((index, result)) => {
+                results[index] = Some(result);
+                waiting -= 1;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        // Time in which this process was stopped is nobody's fault.
+        left = left.saturating_sub(begun.elapsed().min(slice));
     }
     let late = |member: &Member| member.error("wait for", std::io::ErrorKind::TimedOut.into());
     let results = results.into_iter().zip(&members);
