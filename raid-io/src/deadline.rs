@@ -74,8 +74,8 @@ impl Clock {
 pub(crate) type Call = Box<dyn FnOnce(&Member) -> Result<(), Error> + Send>;
 
 /// Makes calls that may block, each for another member, side by side. Returns the results in order;
-/// a member that has not answered within `patience` and a quarter has failed. Its call goes on, keeps the member
-/// open and locked, and nobody hears of its end.
+/// a member that has not answered within `patience` and a quarter has failed. Its call goes on,
+/// keeps the member open and locked, and nobody hears of its end.
 pub(crate) fn call_all(calls: Vec<(Member, Call)>, patience: Duration) -> Vec<Result<(), Error>> {
     let (sender, receiver) = mpsc::channel();
     let members: Vec<Member> = calls.iter().map(|(member, _)| member.clone()).collect();
