@@ -28,6 +28,10 @@ pub(crate) struct Bell {
 struct State {
     finished: bool,
     rung: bool,
+    /// The thread is there, and does not sleep.
+    awake: bool,
+    /// There is a thread.
+    attended: bool,
     /// A check that somebody asked for, and whether it was called off.
     scrub: Option<Repair>,
     called_off: bool,
@@ -66,9 +70,17 @@ impl Bell {
         self.state().finished
     }
 
+    /// Says that the thread works, or will as soon as it wakes up: what is to be done and does not
+    /// go on yet is about to.
+    pub(crate) fn is_heard(&self) -> bool {
+        let state = self.state();
+        state.attended && !state.finished && (state.rung || state.awake)
+    }
+
     /// Sleeps until rung, or for a time; false when the thread is to end.
     fn wait(&self, time: Option<Duration>) -> bool {
-        let state = self.state();
+        let mut state = self.state();
+        state.awake = false;
         let quiet = |state: &mut State| !state.finished && !state.rung;
         let mut state = match time {
             Some(time) => {
@@ -77,7 +89,7 @@ impl Bell {
             }
             None => self.rung.wait_while(state, quiet).unwrap_or_else(PoisonError::into_inner),
         };
-        state.rung = false;
+        (state.rung, state.awake) = (false, true);
         !state.finished
     }
 }
@@ -98,6 +110,8 @@ impl Background {
         let mut groups = 0..shared.volume.group_count();
         let redundant = groups.all(|group| shared.volume.geometry(group).level().is_redundant());
         let wanted = shared.options.resync && !shared.limits.read_only && redundant;
+        // Before it runs: who asks what goes on must not find that nothing does.
+        (bell.state().attended, bell.state().awake) = (wanted, wanted);
         let thread = wanted.then(|| {
             let shared = Arc::clone(shared);
             let (working, done) = mpsc::channel();
@@ -111,6 +125,7 @@ impl Background {
         let thread = thread.and_then(|thread| {
             thread.map_err(|error| tracing::warn!("nothing is done behind: {error}")).ok()
         });
+        bell.state().attended = thread.is_some();
         Self { bell, thread: Mutex::new(thread) }
     }
 

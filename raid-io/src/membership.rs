@@ -23,6 +23,7 @@ use crate::member::{Member, MemberDevice};
 use crate::metadata::{LeftOut, Replacement, Turn, random_uuid, write_superblock};
 use crate::open::load;
 use crate::shared::Shared;
+use crate::walk::Goal;
 use crate::{Added, Error};
 
 mod replace;
@@ -71,6 +72,15 @@ impl Shared {
         self.table_changed();
     }
 
+    /// Says whether a slot has no member and there is a spare.
+    pub(crate) fn has_spare_for(&self, group: usize) -> bool {
+        let Some(metadata) = &self.metadata else { return false };
+        let present = self.volume.in_sync(group).union(self.volume.recovering(group));
+        let is_vacant = !self.volume.geometry(group).slots().difference(present).is_empty();
+        let is_spare = |(_, superblock): &(Member, Superblock)| superblock.role() == Role::Spare;
+        is_vacant && metadata.lock(group).others.iter().any(is_spare)
+    }
+
     /// Lets a spare into a slot that has no member; true if one has joined.
     pub(crate) fn let_spare_in(&self, group: usize) -> bool {
         let Some(metadata) = &self.metadata else { return false };
@@ -81,11 +91,16 @@ impl Shared {
         let is_spare = |(_, superblock): &(Member, Superblock)| superblock.role() == Role::Spare;
         let mut state = metadata.lock(group);
         let Some(at) = state.others.iter().position(is_spare) else { return false };
+        // It is about to be filled; between here and there it is neither a spare nor in the slot.
+        self.begin_activity(group, Goal::Recover);
         let (member, superblock) = state.others.remove(at);
         drop(state);
         let name = member.name().to_owned();
         let joined = self.join(group, slot, member, superblock, Entry::Fill { recovered: 0 });
         drop(turn);
+        if joined.is_err() {
+            self.end_activity();
+        }
         match joined {
             Ok(()) => {
                 tracing::info!("{}: spare steps in for slot {slot}", name.display());

@@ -328,8 +328,13 @@ fn group_status(
     let layout = geometry.layout();
     let degraded = geometry.slot_count() - in_sync.len();
     let activity = shared.activity(group);
+    let action = match activity {
+        Some(activity) => activity.goal.name(),
+        None => about_to(shared, group),
+    };
     let position = match activity {
         Some(activity) if activity.goal != Goal::Resync => activity.position,
+        None if action == Goal::Recover.name() => 0,
         _ => synced_below(volume, group),
     };
     let passed = activity.map_or(0, |activity| {
@@ -348,7 +353,7 @@ fn group_status(
         failed: !geometry.tolerates(&geometry.slots().difference(in_sync)),
         write_failed: volume.is_suspect(group) || volume.is_stopped(group),
         in_sync: volume.is_trusted(group),
-        sync_action: activity.map_or("idle", |activity| activity.goal.name()).into(),
+        sync_action: action.into(),
         sync_done_bytes: component_position(geometry, position),
         sync_total_bytes: geometry.component_bytes(),
         sync_bytes_per_second: passed,
@@ -421,6 +426,23 @@ fn list_unrecorded(
             device: member.as_file().and_then(MemberFile::device_numbers),
             ..MemberStatus::default()
         }));
+    }
+}
+
+/// Returns what is going to be done in a group in which nothing goes on yet.
+fn about_to(shared: &Shared, group: usize) -> &'static str {
+    let volume = &shared.volume;
+    if !shared.bell.is_heard() {
+        "idle"
+    } else if !volume.is_trusted(group) {
+        Goal::Resync.name()
+    } else if !volume.recovering(group).is_empty()
+        || !volume.replacing(group).is_empty()
+        || shared.has_spare_for(group)
+    {
+        Goal::Recover.name()
+    } else {
+        "idle"
     }
 }
 

@@ -282,3 +282,32 @@ fn an_idle_array_is_clean_on_its_members() {
     assert_eq!(array.status().state, "active");
     array.stop().unwrap();
 }
+
+/// Who waits for a member to be filled may look at once: what is about to begin shows already.
+#[test]
+fn what_is_about_to_begin_shows() {
+    for round in 0..12 {
+        let lab = Lab::new(3);
+        let array = Array::create(&lab.options(Level::Raid5), &lab.members).unwrap();
+        array.fail(&lab.members[1]).unwrap();
+        array.add(&lab.blank("spare"), false).unwrap();
+        let status = wait_for(&array, "rest", |s| s.groups[0].sync_action == "idle");
+        assert_eq!(status.degraded, 0, "round {round}: it was idle before the spare was filled");
+        let newer = lab.blank("newer");
+        array.replace(&lab.members[0], Some(&newer)).unwrap();
+        let status = wait_for(&array, "rest", |s| s.groups[0].sync_action == "idle");
+        assert_eq!(state_of(&status, &newer), "in_sync", "round {round}");
+        array.stop().unwrap();
+        // And when an array is opened that was not stopped cleanly.
+        let members = [lab.path.join("newer"), lab.path.join("spare"), lab.members[2].clone()];
+        let mut options = OpenOptions::default();
+        options.idle_after = Duration::ZERO;
+        let array = Array::open(&members, &options).unwrap();
+        array.write_at(&[7; 100_000], 5000).unwrap();
+        drop(array);
+        let array = Array::open(&members, &options).unwrap();
+        let status = wait_for(&array, "rest", |s| s.groups[0].sync_action == "idle");
+        assert!(status.groups[0].in_sync, "round {round}: it was idle before the resync");
+        array.stop().unwrap();
+    }
+}
